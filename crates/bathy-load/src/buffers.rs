@@ -5,6 +5,7 @@ use std::sync::Arc;
 use bathy_random::Random;
 
 use crate::plan::{Direction, Plan, Verify};
+use crate::replay::Replay;
 use crate::requests::Request;
 use crate::world::Memory;
 
@@ -28,19 +29,22 @@ pub struct Buffers {
 }
 
 impl Buffers {
-    /// Memory for the requests of a plan: at most `bytes_max`, in which one of each kind must have room.
-    pub fn new(plan: &Plan, bytes_max: u64) -> Self {
+    /// Memory for the requests of a plan, or of the trace that it replays: at most `bytes_max`, in which one of each kind
+    /// must have room.
+    pub fn new(plan: &Plan, replay: Option<&Replay>, bytes_max: u64) -> Self {
         let writes = plan
             .requests
             .iter()
             .filter(|kind| kind.direction == Direction::Write);
         let longest = writes.map(|kind| kind.block_bytes as usize).max();
+        let replayed = replay.and_then(|replay| replay.longest(Direction::Write));
+        let longest = longest.or(replayed.map(|bytes| bytes as usize));
         let mut random = Random::of_stream(plan.seed, u64::MAX);
         let data = longest.map_or_else(Vec::new, |longest| {
             compressible(PLACES * PART_BYTES + longest, plan.compression_ratio, &mut random)
         });
         Self {
-            free: vec![Vec::new(); plan.requests.len()],
+            free: vec![Vec::new(); replay.map_or(plan.requests.len(), |replay| replay.kinds)],
             free_bytes: 0,
             used_bytes: 0,
             bytes_max,
@@ -129,7 +133,7 @@ mod tests {
             "requests": [{"direction": "read", "block_bytes": 4096}, {"direction": "read", "block_bytes": 8192}],
             "duration_s": 1}"#;
         let plan = Plan::parse(text.as_bytes()).expect("a plan");
-        let mut buffers = Buffers::new(&plan, 8192);
+        let mut buffers = Buffers::new(&plan, None, 8192);
         let request = |kind: u32| Request {
             image: 0,
             kind,
@@ -158,7 +162,7 @@ mod tests {
                     "compression_ratio": {ratio}}}"#
             );
             let plan = Plan::parse(text.as_bytes()).expect("a plan");
-            let mut buffers = Buffers::new(&plan, 1 << 30);
+            let mut buffers = Buffers::new(&plan, None, 1 << 30);
             let request = Request {
                 image: 0,
                 kind: 0,

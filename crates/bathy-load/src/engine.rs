@@ -15,6 +15,7 @@ use crate::buffers::Buffers;
 use crate::failure::Failure;
 use crate::in_flight::InFlight;
 use crate::plan::{Arrival, Plan, Process};
+use crate::replay::{Counts, Replay};
 use crate::requests::{Request, Requests};
 use crate::verify::{Expected, Verifier};
 use crate::world::{Done, World};
@@ -27,17 +28,46 @@ const SECOND_NS: u64 = 1_000_000_000;
 /// When requests start.
 enum Source {
     Open {
-        arrivals: Arrivals,
+        arrivals: Starts,
         /// The next one, and what it is.
         next: Option<(u64, Request)>,
-        /// The image of a constant rate that is next.
-        turn: usize,
-        by_chance: Option<Random>,
     },
     Closed {
         /// Images that may get another request.
         ready: VecDeque<u32>,
     },
+}
+
+/// What an open loop sends, and when.
+enum Starts {
+    Drawn {
+        arrivals: Arrivals,
+        /// The image of a constant rate that is next.
+        turn: usize,
+        by_chance: Option<Random>,
+    },
+    Recorded(std::vec::IntoIter<(u64, Request)>),
+}
+
+impl Starts {
+    fn next(&mut self, requests: &mut [Requests]) -> Option<(u64, Request)> {
+        match self {
+            Self::Drawn {
+                arrivals,
+                turn,
+                by_chance,
+            } => {
+                let at_ns = arrivals.next()?;
+                let images = requests.len();
+                let image = match by_chance {
+                    Some(random) => random.below(images as u64) as usize,
+                    None => std::mem::replace(turn, (*turn + 1) % images),
+                };
+                Some((at_ns, requests[image].next_request()))
+            }
+            Self::Recorded(recorded) => recorded.next(),
+        }
+    }
 }
 
 /// A load: what it needs is made before its clock begins, so that no request is late for it.
@@ -52,32 +82,37 @@ pub struct Engine<'a, W> {
     in_flight_max: u64,
     /// Requests that may still start.
     left: u64,
-    /// More would have started, but for that.
+    /// It has ended before its time: all of these have started, or all of a trace.
     is_cut: bool,
     end_ns: u64,
     deadline_ns: u64,
     /// A request is due and no more may be in flight.
     is_full: bool,
     /// When that ended last.
+    replayed: Option<Counts>,
     full_until_ns: Option<u64>,
     /// When the last request was sent that had come until then.
     backlog_sent_ns: Option<u64>,
 }
 
-fn source(plan: &Plan, images: usize) -> Source {
-    match plan.arrival {
+fn source(plan: &Plan, replay: Option<Replay>, images: usize) -> Source {
+    let open = |arrivals| Source::Open { arrivals, next: None };
+    match &plan.arrival {
         Arrival::Open(schedule) => {
-            let rate_iops = Plan::rate_iops(&schedule, images);
+            let rate_iops = Plan::rate_iops(schedule, images);
             let random = Random::of_stream(plan.seed, ARRIVALS);
             let by_chance = Random::of_stream(plan.seed, ARRIVALS + 1);
-            Source::Open {
-                arrivals: Arrivals::new(&schedule, rate_iops, random),
-                next: None,
+            open(Starts::Drawn {
+                arrivals: Arrivals::new(schedule, rate_iops, random),
                 turn: 0,
                 by_chance: (schedule.process == Process::Poisson).then_some(by_chance),
-            }
+            })
         }
-        Arrival::Closed { queue_depth } => {
+        Arrival::Replay(_) => {
+            let recorded = replay.map(|replay| replay.requests).unwrap_or_default();
+            open(Starts::Recorded(recorded.into_iter()))
+        }
+        &Arrival::Closed { queue_depth } => {
             let rounds = (0..queue_depth).flat_map(|_| 0..images as u32);
             Source::Closed {
                 ready: rounds.collect(),
@@ -87,11 +122,19 @@ fn source(plan: &Plan, images: usize) -> Source {
 }
 
 impl<'a, W: World> Engine<'a, W> {
-    /// A load on images of these sizes.
+    /// A load on images of these sizes; of a plan that replays a trace, with the trace.
     ///
     /// # Errors
-    /// If the plan does not fit the images, or the memory that it may take.
-    pub fn new(plan: &Plan, image_bytes: &[u64], world: &'a mut W) -> Result<Self, Failure> {
+    /// If plan or trace do not fit the images, or the memory that the load may take.
+    pub fn new(
+        plan: &Plan,
+        mut replay: Option<Replay>,
+        image_bytes: &[u64],
+        world: &'a mut W,
+    ) -> Result<Self, Failure> {
+        if let (Some(replay), Some(about)) = (&mut replay, plan.replay()) {
+            replay.fit(image_bytes, about.beyond_end)?;
+        }
         let requests = image_bytes.iter().zip(0..);
         let requests = requests
             .map(|(&bytes, image)| Requests::new(plan, image, bytes))
@@ -99,16 +142,19 @@ impl<'a, W: World> Engine<'a, W> {
         let working_sets = requests.iter().map(Requests::working_set_bytes);
         let touched_bytes = working_sets.clone().fold(0, u64::saturating_add);
         plan.check_memory(image_bytes.len(), touched_bytes)?;
-        let data_bytes_max = plan.memory_bytes_max - plan.verify_bytes(touched_bytes);
+        let replay_bytes = replay.as_ref().map_or(0, Replay::memory_bytes);
+        let data_bytes_max = plan.memory_bytes_max - plan.verify_bytes(touched_bytes) - replay_bytes;
+        let replayed = replay.as_ref().map(Replay::counts);
         let verifier = Verifier::new(plan, working_sets);
+        let buffers = Buffers::new(plan, replay.as_ref(), data_bytes_max);
         let nanoseconds = |seconds: f64| (seconds * 1e9).round() as u64;
         let start_ns = nanoseconds(plan.ramp_s);
         let end_ns = start_ns + nanoseconds(plan.duration_s);
         Ok(Self {
             world,
-            source: source(plan, image_bytes.len()),
+            source: source(plan, replay, image_bytes.len()),
             requests,
-            buffers: Buffers::new(plan, data_bytes_max),
+            buffers,
             verifier,
             account: Account::new(start_ns..end_ns),
             in_flight: InFlight::new(),
@@ -118,9 +164,15 @@ impl<'a, W: World> Engine<'a, W> {
             end_ns,
             deadline_ns: nanoseconds(plan.deadline_s),
             is_full: false,
+            replayed,
             full_until_ns: None,
             backlog_sent_ns: None,
         })
+    }
+
+    /// What became of the records of the trace that it replays.
+    pub fn replayed(&self) -> Option<Counts> {
+        self.replayed
     }
 
     /// Its clock begins.
@@ -205,27 +257,16 @@ impl<'a, W: World> Engine<'a, W> {
 
     /// Draw the next arrival of an open loop.
     fn schedule_next(&mut self) {
-        let Source::Open {
-            arrivals,
-            next,
-            turn,
-            by_chance,
-        } = &mut self.source
-        else {
+        let Source::Open { arrivals, next } = &mut self.source else {
             return;
         };
         let end_ns = self.end_ns;
-        let at_ns = arrivals.next().filter(|&at_ns| at_ns < end_ns);
-        self.is_cut = at_ns.is_some() && self.left == 0;
-        *next = at_ns.filter(|_| self.left > 0).map(|at_ns| {
-            self.left -= 1;
-            let images = self.requests.len();
-            let image = match by_chance {
-                Some(random) => random.below(images as u64) as usize,
-                None => std::mem::replace(turn, (*turn + 1) % images),
-            };
-            (at_ns, self.requests[image].next_request())
-        });
+        let drawn = arrivals.next(&mut self.requests);
+        let is_over = drawn.is_none();
+        let drawn = drawn.filter(|&(at_ns, _)| at_ns < end_ns);
+        self.is_cut = is_over || (drawn.is_some() && self.left == 0);
+        *next = drawn.filter(|_| self.left > 0);
+        self.left -= u64::from(next.is_some());
     }
 
     fn send_ready(&mut self, mut now_ns: u64) -> Option<(u64, bool)> {

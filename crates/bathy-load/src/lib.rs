@@ -17,6 +17,7 @@ pub mod null;
 pub mod plan;
 pub mod program;
 pub mod rbd;
+pub mod replay;
 pub mod report;
 pub mod requests;
 pub mod verify;

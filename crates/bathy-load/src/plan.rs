@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, HashSet};
 use std::path::PathBuf;
 
+use bathy_trace::{Format, TraceError};
 use serde::Deserialize;
 
 use crate::failure::Failure;
@@ -28,7 +29,8 @@ pub struct Plan {
     pub target: TargetPlan,
     /// When they start.
     pub arrival: Arrival,
-    /// What they are, by weight.
+    /// What they are, by weight; nothing in a replay.
+    #[serde(default)]
     pub requests: Vec<RequestKind>,
     /// Which blocks they touch.
     #[serde(default)]
@@ -125,16 +127,62 @@ pub struct RbdPlan {
 }
 
 /// When requests start.
-#[derive(Clone, Copy, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Arrival {
     /// An open loop: when the schedule says.
     Open(Schedule),
+    /// When they did in a recorded trace, which also says what they are.
+    Replay(ReplayPlan),
     /// A closed loop: when another one has completed.
     Closed {
         /// Requests in flight, for each image.
         queue_depth: u32,
     },
+}
+
+/// A recorded trace as a load.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ReplayPlan {
+    /// The file.
+    pub trace: PathBuf,
+    /// Its format, where content and name do not show it.
+    format: Option<String>,
+    /// How much faster than it was recorded.
+    #[serde(default = "one")]
+    pub speed: f64,
+    /// Names of the volumes that are replayed, one for each image; without them, volumes have images in the order in which
+    /// they appear.
+    #[serde(default)]
+    pub volumes: Vec<String>,
+    /// What to do with requests that reach beyond the end of their image.
+    #[serde(default)]
+    pub beyond_end: BeyondEnd,
+    /// Of the RBD images of a trace of OSDs: bytes of an object.
+    #[serde(default = "default_object")]
+    pub object_bytes: u64,
+}
+
+/// What to do with requests that reach beyond the end of their image.
+#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "kebab-case")]
+pub enum BeyondEnd {
+    /// The load is refused.
+    #[default]
+    Refuse,
+    /// They begin at the remainder of their offset by the image's size.
+    Wrap,
+}
+
+impl ReplayPlan {
+    /// The format, if it is stated.
+    ///
+    /// # Errors
+    /// If there is none of this name.
+    pub fn format(&self) -> Result<Option<Format>, TraceError> {
+        self.format.as_deref().map(str::parse).transpose()
+    }
 }
 
 /// The arrivals of an open loop.
@@ -212,7 +260,7 @@ impl Direction {
 }
 
 /// Which blocks of the working set of an image requests touch. A block is as long as the request.
-#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Pattern {
     /// Each block with the same probability.
@@ -232,6 +280,10 @@ pub enum Pattern {
         /// Share of the requests that it gets.
         requests: f64,
     },
+}
+
+fn default_object() -> u64 {
+    4 << 20
 }
 
 fn default_deadline() -> f64 {
@@ -309,13 +361,10 @@ impl Plan {
                 within("requests", requests, 0.0, 1.0)?;
             }
         }
-        let images = match &self.target {
-            TargetPlan::Null(null) => null.images,
-            TargetPlan::Rbd(rbd) => {
-                rbd.check()?;
-                rbd.images.len()
-            }
-        };
+        if let TargetPlan::Rbd(rbd) = &self.target {
+            rbd.check()?;
+        }
+        let images = self.images();
         within("images", images as f64, 1.0, IMAGES_MAX)?;
         self.check_arrival(images)?;
         let working_sets = self.working_set_bytes.unwrap_or(0).saturating_mul(images as u64);
@@ -323,8 +372,8 @@ impl Plan {
     }
 
     fn check_arrival(&self, images: usize) -> Result<(), Failure> {
-        let schedule = match self.arrival {
-            Arrival::Closed { queue_depth } => {
+        let schedule = match &self.arrival {
+            &Arrival::Closed { queue_depth } => {
                 let depth = f64::from(queue_depth);
                 within("queue_depth", depth, 1.0, 65_536.0)?;
                 return within(
@@ -334,6 +383,7 @@ impl Plan {
                     IN_FLIGHT_MAX as f64,
                 );
             }
+            Arrival::Replay(replay) => return self.check_replay(replay, images),
             Arrival::Open(schedule) => schedule,
         };
         match (schedule.rate_iops, schedule.rate_iops_per_image) {
@@ -357,8 +407,26 @@ impl Plan {
         if let Some(bursts) = schedule.bursts {
             within("on_s", bursts.on_s, 0.000_001, DAY_S)?;
             within("off_s", bursts.off_s, 0.0, DAY_S)?;
-            let in_burst = Self::rate_iops(&schedule, images) * (1.0 + bursts.off_s / bursts.on_s);
+            let in_burst = Self::rate_iops(schedule, images) * (1.0 + bursts.off_s / bursts.on_s);
             within("the rate within bursts", in_burst, 0.001, RATE_MAX)?;
+        }
+        Ok(())
+    }
+
+    fn check_replay(&self, replay: &ReplayPlan, images: usize) -> Result<(), Failure> {
+        within("speed", replay.speed, 0.001, 1e6)?;
+        within("volumes", replay.volumes.len() as f64, 0.0, images as f64)?;
+        let is_whole = self.offset_bytes == 0 && self.working_set_bytes.is_none();
+        if !self.requests.is_empty()
+            || !is_whole
+            || self.pattern != Pattern::Random
+            || self.verify != Verify::Off
+        {
+            return refuse(
+                "a replay has no requests, pattern, offset_bytes, working_set_bytes and verify of its own"
+                    .to_owned(),
+                "leave them out: the trace says what is read and written",
+            );
         }
         Ok(())
     }
@@ -375,11 +443,11 @@ impl Plan {
             .filter(|kind| kind.direction == Direction::Read || self.verify != Verify::Off);
         let longest = with_memory.map(|kind| kind.block_bytes).max();
         // An open loop holds requests back that have no room.
-        let at_once = match self.arrival {
-            Arrival::Closed { queue_depth } => {
+        let at_once = match &self.arrival {
+            &Arrival::Closed { queue_depth } => {
                 (u64::from(queue_depth) * images as u64).min(self.in_flight_max(images))
             }
-            Arrival::Open(_) => 1,
+            Arrival::Open(_) | Arrival::Replay(_) => 1,
         };
         let data_bytes = at_once * longest.unwrap_or(0);
         let verify_bytes = self.verify_bytes(working_set_bytes);
@@ -406,7 +474,7 @@ impl Plan {
     }
 
     fn check_requests(&self) -> Result<(), Failure> {
-        if self.requests.is_empty() {
+        if self.requests.is_empty() && self.replay().is_none() {
             return refuse(
                 "requests is empty".to_owned(),
                 r#""requests": [{"direction": "read", "block_bytes": 4096}]"#,
@@ -458,11 +526,27 @@ impl Plan {
 
     /// Requests in flight at most.
     pub fn in_flight_max(&self, images: usize) -> u64 {
-        let depth = match self.arrival {
-            Arrival::Closed { queue_depth } => u64::from(queue_depth) * images as u64,
-            Arrival::Open(_) => 0,
+        let depth = match &self.arrival {
+            &Arrival::Closed { queue_depth } => u64::from(queue_depth) * images as u64,
+            Arrival::Open(_) | Arrival::Replay(_) => 0,
         };
         self.in_flight_max.unwrap_or(IN_FLIGHT_DEFAULT.max(depth))
+    }
+
+    /// The trace that is replayed, if one is.
+    pub fn replay(&self) -> Option<&ReplayPlan> {
+        match &self.arrival {
+            Arrival::Replay(replay) => Some(replay),
+            Arrival::Open(_) | Arrival::Closed { .. } => None,
+        }
+    }
+
+    /// How many images there are.
+    pub fn images(&self) -> usize {
+        match &self.target {
+            TargetPlan::Null(null) => null.images,
+            TargetPlan::Rbd(rbd) => rbd.images.len(),
+        }
     }
 
     /// The images, by names that no other image of the cluster has.

@@ -15,6 +15,7 @@ use crate::failure::Failure;
 use crate::null::Null;
 use crate::plan::{Arrival, Plan, RbdPlan, TargetPlan};
 use crate::rbd::Rbd;
+use crate::replay::Replay;
 use crate::report::{Line, Report};
 use crate::world::World;
 
@@ -41,8 +42,12 @@ A plan is a JSON object:
                where options are options of the Ceph client (rbd_cache is false; what `rbd config` sets for the pool or the
                image holds all the same), or {\"null\": {image_bytes, images (1)}}:
                requests complete at once
-  arrival      {\"open\": {process (constant, poisson), rate_iops or rate_iops_per_image, bursts {on_s, off_s}}}, or
-               {\"closed\": {queue_depth}} for each image
+  arrival      {\"open\": {process (constant, poisson), rate_iops or rate_iops_per_image, bursts {on_s, off_s}}},
+               {\"closed\": {queue_depth}} for each image,
+               or {\"replay\": {trace, format, speed (1), volumes, beyond_end (refuse, wrap), object_bytes (4 MiB)}}: a
+               recorded block trace with times, in a format that bathy size reads. Its volumes have images in the order in
+               which they appear, or volumes has their names, one for each image. Discards, and what has no image, are
+               counted and left out. A replay has neither requests nor pattern, offset_bytes, working_set_bytes and verify
   requests     a list: direction (read, write, flush), block_bytes, weight (1)
   pattern      \"random\" (default), \"sequential\", {\"zipf\": {theta}}, {\"hot-set\": {space, requests}} (shares)
   offset_bytes, working_set_bytes
@@ -131,13 +136,14 @@ fn read_plan(file: Option<&str>) -> Result<Plan, Failure> {
 fn load(plan: &Plan) -> Result<u8, Failure> {
     // A thread that sleeps wakes up to 50 µs late otherwise. What it could not be set to is seen in the lateness.
     let _kept = nix::sys::prctl::set_timerslack(1);
+    let replay = Replay::open(plan)?;
     match &plan.target {
         TargetPlan::Null(null) => {
             let sizes = vec![null.image_bytes; null.images];
-            measure(plan, "null", &sizes, &mut Null::new()).map(|total| code(&total))
+            measure(plan, replay, "null", &sizes, &mut Null::new()).map(|total| code(&total))
         }
         TargetPlan::Rbd(about) => {
-            let ended = load_rbd(plan, about);
+            let ended = load_rbd(plan, replay, about);
             if let Err(failure) = &ended {
                 eprintln!("bathy-load: {failure}");
             }
@@ -146,13 +152,14 @@ fn load(plan: &Plan) -> Result<u8, Failure> {
     }
 }
 
-fn load_rbd(plan: &Plan, about: &RbdPlan) -> Result<u8, Failure> {
+fn load_rbd(plan: &Plan, replay: Option<Replay>, about: &RbdPlan) -> Result<u8, Failure> {
     let library = format!("librbd {}", Image::library_version()?);
-    let rbd = Rbd::open(about, plan.writes(), plan.in_flight_max(about.images.len()))?;
+    let writes = replay.as_ref().map_or(plan.writes(), Replay::writes);
+    let rbd = Rbd::open(about, writes, plan.in_flight_max(about.images.len()))?;
     // Closing waits for what the cluster has not completed.
     let mut rbd = ManuallyDrop::new(rbd);
     let sizes = rbd.sizes();
-    let measured = measure(plan, &library, &sizes, &mut *rbd);
+    let measured = measure(plan, replay, &library, &sizes, &mut *rbd);
     // A plan that does not fit the images is refused before anything is sent.
     let has_some_left = measured.as_ref().is_ok_and(|total| total.never_completed > 0);
     if has_some_left || !ManuallyDrop::into_inner(rbd).close() {
@@ -173,14 +180,21 @@ fn leave(code: i32) -> ! {
     unsafe { libc::_exit(code) }
 }
 
-fn measure(plan: &Plan, target: &str, sizes: &[u64], world: &mut impl World) -> Result<Total, Failure> {
+fn measure(
+    plan: &Plan,
+    replay: Option<Replay>,
+    target: &str,
+    sizes: &[u64],
+    world: &mut impl World,
+) -> Result<Total, Failure> {
     let report = Report::to(stdout());
-    let mut engine = Engine::new(plan, sizes, world)?;
+    let mut engine = Engine::new(plan, replay, sizes, world)?;
+    let replayed = engine.replayed();
     engine.begin();
     let started = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let rate_iops = match &plan.arrival {
         Arrival::Open(schedule) => Some(Plan::rate_iops(schedule, sizes.len())),
-        Arrival::Closed { .. } => None,
+        Arrival::Closed { .. } | Arrival::Replay(_) => None,
     };
     let start = json!({
         "type": "start",
@@ -192,6 +206,7 @@ fn measure(plan: &Plan, target: &str, sizes: &[u64], world: &mut impl World) -> 
         "ramp_s": plan.ramp_s,
         "duration_s": plan.duration_s,
         "rate_iops": rate_iops,
+        "replay": replayed,
         "in_flight_max": plan.in_flight_max(sizes.len()),
         "deadline_s": plan.deadline_s,
         "seed": plan.seed,

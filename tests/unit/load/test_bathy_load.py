@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -39,6 +40,22 @@ def test_a_load_that_goes_nowhere_is_counted_whole() -> None:
         assert "p50" in reads[kind]
         assert "p99.9" not in reads[kind]
     assert all(seconds > 0 for seconds in lines[-1]["processor_s"].values())
+
+
+def test_a_recorded_trace_is_replayed_and_what_is_left_out_is_counted(tmp_path: Path) -> None:
+    trace = tmp_path / "trace.csv"
+    trace.write_text("time_ms,op,offset_bytes,length_bytes\n100,read,0,4096\n150,trim,0,4096\n200,write,4096,512\n")
+    replay = {"target": PLAN["target"], "duration_s": 60}
+    ended = run(plan={**replay, "arrival": {"replay": {"trace": str(trace)}}})
+    assert (ended.returncode, ended.stderr) == (0, "")
+    lines = [json.loads(line) for line in ended.stdout.splitlines()]
+    counts = {"requests": 2, "trims": 1, "others": 0, "without_image": 0, "bad_records": 0, "after_end": 0, "wrapped": 0}
+    assert lines[0]["replay"] == counts
+    assert {name: figures["bytes"] for name, figures in lines[-1]["directions"].items()} == {"read": 4096, "write": 512}
+    # It ends with the trace.
+    assert 0.1 <= lines[-1]["measured_s"] < 60
+    ended = run(plan={**replay, "arrival": {"replay": {"trace": str(tmp_path / "none.csv")}}})
+    assert (ended.returncode, "none.csv" in ended.stderr) == (2, True)
 
 
 @pytest.mark.parametrize(

@@ -65,7 +65,7 @@ fn a_load_that_needs_more_memory_than_it_may_have_is_refused() {
             r#""duration_s": 1, "verify": "on", "memory_bytes_max": {bytes_max}"#
         ));
         let mut world = Simulated::new(stalls);
-        let engine = Engine::new(&plan, &[IMAGE_BYTES; 2], &mut world);
+        let engine = Engine::new(&plan, None, &[IMAGE_BYTES; 2], &mut world);
         let refused = engine.err().map(|failure| failure.message);
         assert_eq!(refused.is_none(), fits, "{refused:?}");
         assert!(

@@ -1,6 +1,7 @@
 //! The engine in simulated time: what is counted is what arithmetic says, whatever the target does.
 
 mod limits;
+mod replay;
 mod shares;
 mod world;
 

@@ -146,7 +146,7 @@ pub(crate) fn parsed(text: &str) -> Plan {
 
 pub(crate) fn load(plan: &Plan, images: usize, world: &mut Simulated) -> (Total, Vec<Second>) {
     let mut seconds = Vec::new();
-    let engine = Engine::new(plan, &vec![IMAGE_BYTES; images], world);
+    let engine = Engine::new(plan, None, &vec![IMAGE_BYTES; images], world);
     let total = engine
         .unwrap_or_else(|failure| panic!("{failure}"))
         .run(&mut |second| seconds.push(second));
