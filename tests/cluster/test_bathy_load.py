@@ -101,7 +101,7 @@ def a_plan_that_does_not_fit_leaves_nothing_open(lab: Any, out: Path) -> None:
 
 
 def with_op_timeout(lab: Any, path: Path) -> str:
-    path.write_text(lab.target.conf.read_text() + "\n[client]\nrados_osd_op_timeout = 1\n")
+    path.write_text(Path(lab.target.conf).read_text() + "\n[client]\nrados_osd_op_timeout = 1\n")
     return str(path)
 
 
