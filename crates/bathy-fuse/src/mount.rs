@@ -215,6 +215,11 @@ impl Mounted {
         !self.has_ended() && self.attached.is_left()
     }
 
+    /// Whether the connection to the kernel has ended: no request comes any more, and what came before may be under way.
+    pub fn is_cut_off(&self) -> bool {
+        !self.attached.is_connected()
+    }
+
     /// End the connection to the kernel: all requests fail, wherever it is mounted. Only root can.
     pub fn abort(&self) {
         self.attached.abort();

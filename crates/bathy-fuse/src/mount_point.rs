@@ -275,7 +275,7 @@ impl Attached {
         Ok(device_number(place.open()?)? == self.number)
     }
 
-    fn is_connected(&self) -> bool {
+    pub(crate) fn is_connected(&self) -> bool {
         self.connection.upgrade().is_some_and(|connection| {
             let mut asked = [PollFd::new(&connection, PollFlags::empty())];
             let at_once = Timespec {

@@ -45,8 +45,12 @@ pub struct Config {
     pub threads: usize,
     /// Seconds after which a source whose disk does not answer keeps the others from their start no more. It is served when
     /// the disk answers.
-    #[serde(default = "default_start_limit", deserialize_with = "start_limit")]
+    #[serde(default = "default_limit", deserialize_with = "start_limit")]
     pub start_limit_s: u64,
+    /// Seconds after which a disk that does not answer keeps the others from a clean stop no more: what is not durable by then is
+    /// dropped before sources are unmounted, and what is cached of its source after as long again.
+    #[serde(default = "default_limit", deserialize_with = "stop_limit")]
+    pub stop_limit_s: u64,
     /// How requests come from the kernel.
     #[serde(default)]
     pub transport: Transport,
@@ -84,7 +88,7 @@ fn default_threads() -> usize {
 }
 
 /// Longer than a hard disk takes to spin up, or a busy one to make its file system durable.
-fn default_start_limit() -> u64 {
+fn default_limit() -> u64 {
     30
 }
 
@@ -93,9 +97,14 @@ fn threads<'a, D: Deserializer<'a>>(deserializer: D) -> Result<usize, D::Error> 
     at_most("threads", MOST, deserializer).map(|count| count as usize)
 }
 
+const HOUR_S: u64 = 3600;
+
 fn start_limit<'a, D: Deserializer<'a>>(deserializer: D) -> Result<u64, D::Error> {
-    const HOUR_S: u64 = 3600;
     at_most("start_limit_s", HOUR_S, deserializer)
+}
+
+fn stop_limit<'a, D: Deserializer<'a>>(deserializer: D) -> Result<u64, D::Error> {
+    at_most("stop_limit_s", HOUR_S, deserializer)
 }
 
 /// A number that is added to others later, or so many of something are made.
@@ -274,15 +283,20 @@ mod tests {
             let text = format!(
                 "{{\"socket\": \"/s\", \"state\": \"/t\",\n {field},\n \"cache\": {{\"ssd\": \"/u\"}}}}"
             );
-            parse(&text).map(|config| (config.threads, config.start_limit_s))
+            parse(&text).map(|config| (config.threads, config.start_limit_s, config.stop_limit_s))
         };
-        assert_eq!(with(r#""threads": 1024"#), Ok((1024, 30)));
-        assert_eq!(with(r#""start_limit_s": 3600"#), Ok((32, 3600)));
+        assert_eq!(with(r#""threads": 1024"#), Ok((1024, 30, 30)));
+        assert_eq!(with(r#""start_limit_s": 3600"#), Ok((32, 3600, 30)));
+        assert_eq!(with(r#""stop_limit_s": 0"#), Ok((32, 30, 0)));
         for (field, problem) in [
             (r#""threads": 1025"#, "threads must be at most 1024 (got 1025)"),
             (
                 r#""start_limit_s": 18446744073709551615"#,
                 "start_limit_s must be at most 3600 (got 18446744073709551615)",
+            ),
+            (
+                r#""stop_limit_s": 3601"#,
+                "stop_limit_s must be at most 3600 (got 3601)",
             ),
             (r#""start_limit_s": -1"#, "invalid value: integer `-1`"),
             (

@@ -6,7 +6,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard, OnceLock, PoisonError};
 
 use bathy_cache::wait_for_moments;
 use bathy_fuse::{
@@ -160,6 +160,7 @@ impl Service {
                 is_served: true,
             }),
             mounted,
+            cut_off: OnceLock::new(),
             _locks: locks,
         };
         // Or just now. If it mounts from now on, its path does not lead to its mount, and it is refused there.

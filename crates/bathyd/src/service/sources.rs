@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use bathy_fuse::Mounted;
@@ -74,6 +74,8 @@ impl SourceInfo {
 pub(super) struct ServedDirectory {
     pub(super) info: Arc<SourceInfo>,
     pub(super) mounted: Mounted,
+    /// When it was first seen that no request comes any more.
+    pub(super) cut_off: OnceLock<Instant>,
     /// Held for as long as the directory is served.
     pub(super) _locks: Vec<File>,
 }
@@ -94,6 +96,12 @@ impl ServedDirectory {
             self.mounted.abort();
         }
         is_unused
+    }
+
+    /// Since when no request comes any more. What came before may be under way, as its disk does not answer.
+    pub(super) fn cut_off_since(&self) -> Option<Instant> {
+        let is_cut_off = self.mounted.is_cut_off();
+        is_cut_off.then(|| *self.cut_off.get_or_init(Instant::now))
     }
 
     /// Waits until it is over, at most for some seconds.

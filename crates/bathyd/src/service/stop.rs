@@ -14,9 +14,6 @@ use crate::failure::Failure;
 use crate::panics::{caught, perhaps};
 use crate::systemd::notify;
 
-/// A stop waits so long for files to become durable before it unmounts; what is not by then is dropped from the cache.
-const SETTLING_MAX: Duration = Duration::from_secs(30);
-
 /// So long a file may count as open that was closed.
 const CLOSING_MAX: Duration = Duration::from_millis(200);
 
@@ -42,8 +39,7 @@ impl Service {
         let (ended, served): (Vec<_>, Vec<_>) = all.into_iter().partition(|one| one.mounted.has_ended());
         state.served = served;
         state.draining.retain(|one| !one.mounted.has_ended());
-        let is_served = !state.served.is_empty() || !state.draining.is_empty();
-        state.has_ended |= !ended.is_empty() && !is_served;
+        let (has_one_ended, is_stopping) = (!ended.is_empty(), self.is_stopping.load(Ordering::Acquire));
         for one in ended {
             // A stop or somebody else unmounted it, and others may have changed files since.
             state.leaving.push(Leaving::new(&one.info));
@@ -58,19 +54,33 @@ impl Service {
                 eprintln!("bathyd: a thread: {error}");
             }
         }
-        let is_stopping = self.is_stopping.load(Ordering::Acquire);
         // Not of those that nobody stopped: on a kernel before 5.8 the list of mounts may lack one while others change.
         let stopped = state.served.iter().filter(|_| is_stopping);
         for one in stopped.chain(&state.draining) {
             let _panicked = caught(|| one.end_unless_used());
         }
-        let is_waited_for = |one: &Leaving| !is_stopping || one.since.elapsed() < SETTLING_MAX;
-        if is_served || !(state.has_ended || is_stopping) || state.leaving.iter().any(is_waited_for) {
+        let is_late = |since: Instant| since.elapsed() >= self.stop_limit();
+        // Of the others something that somebody asked for hangs, and nobody waits for it any more.
+        let is_waited_for =
+            |one: &&ServedDirectory| !(is_stopping && one.cut_off_since().is_some_and(is_late));
+        let is_served = (state.served.iter().chain(&state.draining))
+            .filter(is_waited_for)
+            .count()
+            > 0;
+        state.has_ended |= has_one_ended && !is_served;
+        let is_left = state.leaving.iter().all(|one| is_stopping && is_late(one.since));
+        if is_served || !(state.has_ended || is_stopping) || !is_left {
             return false;
         }
-        let late: Vec<_> = state.leaving.drain(..).collect();
+        let left: Vec<_> = state.leaving.drain(..).map(|one| one.info).collect();
+        // Their locks stay: what hangs may change files yet.
+        let hung = state.served.iter().chain(&state.draining);
+        let late: Vec<_> = left
+            .into_iter()
+            .chain(hung.map(|one| Arc::clone(&one.info)))
+            .collect();
         drop(state);
-        for Leaving { info, .. } in late {
+        for info in late {
             eprintln!(
                 "bathyd: {}: its disk does not answer: the cache is stopped without it, and has nothing of it afterwards",
                 info.source.dir.display()
@@ -81,6 +91,11 @@ impl Service {
         }
         self.is_stopping.store(true, Ordering::Release);
         true
+    }
+
+    /// A stop waits so long for files to become durable before it unmounts; what is not by then is dropped from the cache.
+    fn stop_limit(&self) -> Duration {
+        Duration::from_secs(self.config.stop_limit_s)
     }
 
     /// Waits for the end of a mount among [`State::leaving`], and drops what is not known of its files any more.
@@ -124,7 +139,7 @@ impl Service {
         wait_for_closes(&served);
         // Before others can change files. What is written to after this is dropped when its source is left; so is what is not
         // settled in time.
-        each_apart("settle", served.clone(), SETTLING_MAX, |info| info.settle());
+        each_apart("settle", served.clone(), self.stop_limit(), |info| info.settle());
         let _alone = self.change();
         // New users will find the directory itself: what is cached must not be read once they can change files.
         self.leave_cache(served.into_iter().filter(|info| info.open_files() > 0).collect());
@@ -136,7 +151,8 @@ impl Service {
                 one.mounted.unmount()
             });
             match unmounted.unwrap_or_else(panicked) {
-                Ok(is_unused) if is_unused && one.end_unless_used() => {}
+                // Who has no file open, and waits for what hangs, say, gets an error.
+                Ok(is_unused) if one.end_unless_used() && (is_unused || one.mounted.is_cut_off()) => {}
                 Ok(is_unused) => {
                     let place = if is_unused {
                         " in another mount namespace"

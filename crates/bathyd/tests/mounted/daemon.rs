@@ -272,6 +272,14 @@ impl Daemon {
         self.child.try_wait().expect("a child").is_some()
     }
 
+    /// Whether one of its threads waits in the kernel as for a disk.
+    pub(crate) fn waits_for_a_disk(&self) -> bool {
+        let threads = fs::read_dir(format!("/proc/{}/task", self.child.id())).expect("the daemon lives");
+        let states = threads.map(|thread| fs::read_to_string(thread.expect("a thread").path().join("stat")));
+        let is_waiting = |stat: String| stat.rsplit(") ").next().is_some_and(|it| it.starts_with('D'));
+        states.flatten().any(is_waiting)
+    }
+
     pub(crate) fn wait(&mut self) -> Option<i32> {
         self.child.wait().expect("a child").code()
     }

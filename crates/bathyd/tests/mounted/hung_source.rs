@@ -1,7 +1,7 @@
 //! A source whose disk does not answer keeps no other from being served, and is served when it answers.
 
-use std::fs;
-use std::path::PathBuf;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread;
 use std::time::Duration;
@@ -45,6 +45,10 @@ impl HungFileSystem {
     /// What is to be made durable waits from now on, and there is something.
     fn hang(&mut self) {
         fs::write(self.dir.join("file"), "not durable yet").expect("written");
+        self.hang_now();
+    }
+
+    fn hang_now(&mut self) {
         let question = json!({"op": "fault", "disk": "ssd", "add": "hang=write"});
         self.fault = self.disk.ask(&question)["id"].clone();
     }
@@ -70,6 +74,57 @@ fn source(daemon: &Daemon, name: &str) -> Value {
     let sources = status["sources"].as_array().expect("sources");
     let found = sources.iter().find(|source| source["name"] == name);
     found.cloned().unwrap_or(Value::Null)
+}
+
+const KEPT: &[u8] = b"cached";
+
+/// Reads the file `kept` of a source: whether the cache served it.
+fn is_hit(daemon: &Daemon, dir: &Path) -> bool {
+    let name = dir.file_name().and_then(|name| name.to_str()).expect("a name");
+    let hits = || source(daemon, name)["stats"]["reads"]["requests_hit"].as_u64();
+    let before = hits().expect("a count");
+    assert_eq!(fs::read(dir.join("kept")).expect("served"), KEPT);
+    hits().expect("a count") > before
+}
+
+/// A daemon of two sources, of which a file is cached, and its configuration. One is on a disk that can hang.
+fn warm(place: &Place, hung: &HungFileSystem) -> (Daemon, Value) {
+    let mut config = place.config("write-through");
+    let dirs = [&hung.dir, &place.path("bare")];
+    config["sources"] = json!(dirs.map(|dir| json!({"dir": dir, "mode": "write-through"})));
+    // Others need less, on a busy machine too.
+    config["stop_limit_s"] = json!(3);
+    for dir in dirs {
+        fs::write(dir.join("kept"), KEPT).expect("written");
+    }
+    let daemon = place.start(&config);
+    for dir in dirs {
+        assert!(!is_hit(&daemon, dir) && is_hit(&daemon, dir));
+    }
+    (daemon, config)
+}
+
+/// Stops the daemon while the disk hangs. The stop must be a clean one for the other source, and the hung one begins anew.
+fn stop_without(place: &Place, mut hung: HungFileSystem, mut daemon: Daemon, config: &Value) {
+    daemon.signal(Signal::SIGTERM);
+    // The last that it does. The kernel keeps what waits for the disk.
+    wait_until(|| !place.path("socket").exists());
+    assert!(
+        place.log().contains("dir: its disk does not answer"),
+        "{}",
+        place.log()
+    );
+    hung.answer();
+    assert_eq!(daemon.wait(), Some(0));
+    let daemon = place.start(config);
+    let found = daemon.ask("status")["cache"]["found"].clone();
+    assert!(
+        found.as_str().is_some_and(|it| it.starts_with("clean")),
+        "{found}"
+    );
+    assert!(!is_hit(&daemon, &hung.dir) && is_hit(&daemon, &hung.dir));
+    assert!(is_hit(&daemon, &place.path("bare")));
+    daemon.stop();
 }
 
 fn wait_until(mut happens: impl FnMut() -> bool) {
@@ -163,4 +218,49 @@ fn a_source_that_hangs_when_it_is_left_keeps_no_signal_from_being_heard() {
     wait_until(|| !is_mounted(&other));
     hung.answer();
     assert_eq!(daemon.wait(), Some(0));
+}
+
+#[test]
+fn a_stop_does_not_wait_for_a_source_that_hangs_when_it_is_left_and_is_a_clean_one_for_the_others() {
+    if is_skipped() {
+        return;
+    }
+    let place = Place::new();
+    place.ssd(16 << 20);
+    let Some(mut hung) = HungFileSystem::new(&place) else {
+        return;
+    };
+    let (daemon, config) = warm(&place, &hung);
+    // What was written is neither settled before the unmount nor made durable after it.
+    hung.hang();
+    stop_without(&place, hung, daemon, &config);
+}
+
+#[test]
+fn a_stop_does_not_wait_for_a_request_that_hangs_and_is_a_clean_one_for_the_others() {
+    if is_skipped() {
+        return;
+    }
+    let place = Place::new();
+    place.ssd(16 << 20);
+    let Some(mut hung) = HungFileSystem::new(&place) else {
+        return;
+    };
+    let (daemon, config) = warm(&place, &hung);
+    hung.hang_now();
+    let dir = hung.dir.clone();
+    let asked = thread::spawn(move || {
+        fs::create_dir(dir.join("made"))?;
+        File::open(&dir)?.sync_all()
+    });
+    // It does not only wait for the SSD for a moment.
+    let mut looks = 0;
+    wait_until(|| {
+        looks = if daemon.waits_for_a_disk() { looks + 1 } else { 0 };
+        looks == 100
+    });
+    assert!(!asked.is_finished());
+    stop_without(&place, hung, daemon, &config);
+    // It got its answer from the kernel.
+    asked.join().expect("no panic").expect_err("nobody knows");
 }
