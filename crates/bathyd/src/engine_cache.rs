@@ -6,7 +6,7 @@ use std::io;
 use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -73,8 +73,14 @@ pub(crate) struct EngineCache {
     pub(crate) attachment: Attachment,
     /// What the devices of sources were.
     notes: DeviceNotes,
-    /// The directories of sources.
-    roots: Mutex<Vec<Weak<File>>>,
+    roots: Mutex<Vec<Root>>,
+}
+
+/// The directory of a source.
+struct Root {
+    file: Weak<File>,
+    uuid: Uuid,
+    path: PathBuf,
 }
 
 impl EngineCache {
@@ -146,13 +152,16 @@ impl EngineCache {
     /// # Errors
     /// Those of a file system, and if one does not answer in time.
     pub(crate) fn make_times_durable(&self) -> io::Result<()> {
-        let mut roots = self.roots.lock().unwrap_or_else(PoisonError::into_inner);
-        roots.retain(|root| root.strong_count() > 0);
-        let used: Vec<_> = roots.iter().filter_map(Weak::upgrade).collect();
+        let roots = self.roots();
+        let used = roots
+            .iter()
+            .filter_map(|root| Some((root.uuid, root.file.upgrade()?)));
+        let used: Vec<_> = used.collect();
         drop(roots);
-        let (count, failed) = (used.len(), Arc::new(OnceLock::new()));
+        let mut late: Vec<Uuid> = used.iter().map(|(uuid, _)| *uuid).collect();
+        let failed = Arc::new(OnceLock::new());
         let failures = Arc::clone(&failed);
-        let in_time = each_apart("sync", used, PAUSE_MAX, move |root: Arc<File>| {
+        let in_time = each_apart("sync", used, PAUSE_MAX, move |(_, root): (Uuid, Arc<File>)| {
             if let Err(error) = syncfs(&*root) {
                 let _another_one = failures.set(error);
             }
@@ -160,13 +169,30 @@ impl EngineCache {
         if let Some(&error) = failed.get() {
             return Err(error.into());
         }
-        if in_time.len() < count {
-            return Err(io::Error::new(
-                io::ErrorKind::TimedOut,
-                "the disk of a source does not answer",
-            ));
+        if in_time.len() == late.len() {
+            return Ok(());
         }
-        Ok(())
+        late.retain(|uuid| in_time.iter().all(|(other, _)| other != uuid));
+        let problem = format!("{} does not answer", self.disks_of(&late));
+        Err(io::Error::new(io::ErrorKind::TimedOut, problem))
+    }
+
+    /// Those that are used.
+    fn roots(&self) -> MutexGuard<'_, Vec<Root>> {
+        let mut roots = self.roots.lock().unwrap_or_else(PoisonError::into_inner);
+        roots.retain(|root| root.file.strong_count() > 0);
+        roots
+    }
+
+    /// Names the disks of sources.
+    pub(crate) fn disks_of(&self, sources: &[Uuid]) -> String {
+        let roots = self.roots();
+        let of_sources = roots.iter().filter(|root| sources.contains(&root.uuid));
+        let paths: Vec<_> = of_sources.map(|root| root.path.display().to_string()).collect();
+        match &paths[..] {
+            [] => "a disk below".to_owned(),
+            paths => format!("the disk of {}", paths.join(" or ")),
+        }
     }
 
     /// To be called every few seconds. What is done for a source is done within `contained`, by a thread of its own; after a panic
@@ -291,20 +317,22 @@ pub(crate) struct Source {
 }
 
 impl Source {
-    /// `root` is the directory.
+    /// `root` is the directory, and `path` its name.
     ///
     /// # Errors
     /// If it cannot be asked, or its file system not be made durable.
-    pub(crate) fn new(cache: Arc<EngineCache>, uuid: Uuid, root: impl AsFd) -> io::Result<Self> {
+    pub(crate) fn new(cache: Arc<EngineCache>, uuid: Uuid, root: impl AsFd, path: &Path) -> io::Result<Self> {
         let device = fstat(&root)?.st_dev;
         // A descriptor that is open as a path alone makes nothing durable.
         let root = File::open(format!("/proc/self/fd/{}", root.as_fd().as_raw_fd()))?;
         // See `make_times_durable`.
         syncfs(&root)?;
         let root = Arc::new(root);
-        let mut roots = cache.roots.lock().unwrap_or_else(PoisonError::into_inner);
-        roots.push(Arc::downgrade(&root));
-        drop(roots);
+        cache.roots().push(Root {
+            file: Arc::downgrade(&root),
+            uuid,
+            path: path.to_owned(),
+        });
         Ok(Self {
             cache,
             uuid,

@@ -131,6 +131,10 @@ impl Engine {
     /// while nobody can change them without the cache.
     pub fn settle_source(&self, source: &Uuid) {
         let tidied = lock(&self.files).source(source);
+        if tidied.is_abandoned() {
+            // Its disk may not answer, and nothing of it is believed.
+            return;
+        }
         let _alone = lock(&tidied.tidying);
         for file in self.unflushed_of(source) {
             if self.make_durable(&file, || file.store.flush()).is_some() {

@@ -1,7 +1,8 @@
 //! What makes files durable and takes their marks back.
 
+use std::collections::HashSet;
 use std::io;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use crate::engine::Engine;
 use crate::engine::shard::Shard;
@@ -24,8 +25,16 @@ impl Engine {
     /// This waits for the disks of all sources. Who has several calls [`Engine::tidy_source`] for each, by a thread of its own,
     /// and then [`Engine::tidy_shared`].
     pub fn tidy(&self) -> bool {
-        for source in self.all_sources() {
-            self.make_source_durable(&source, &mut lock(&source.tidying));
+        for (_, source) in self.all_sources() {
+            // Nobody waits for who waits for the disk of one that was abandoned.
+            let idle = if source.is_abandoned() {
+                if_free(source.tidying.try_lock())
+            } else {
+                Some(lock(&source.tidying))
+            };
+            if let Some(mut idle) = idle {
+                self.make_source_durable(&source, &mut idle);
+            }
         }
         self.tidy_shared()
     }
@@ -43,8 +52,26 @@ impl Engine {
         }
     }
 
-    pub(crate) fn all_sources(&self) -> Vec<Arc<Source>> {
-        lock(&self.files).sources().cloned().collect()
+    pub(crate) fn all_sources(&self) -> Vec<(Uuid, Arc<Source>)> {
+        let files = lock(&self.files);
+        let sources = files.sources.iter();
+        sources
+            .map(|(uuid, source)| (*uuid, Arc::clone(source)))
+            .collect()
+    }
+
+    /// The sources for whose disks somebody waits at this moment, other than for a request.
+    pub(crate) fn waited_for(&self) -> Vec<Uuid> {
+        let mut sources = self.all_sources();
+        let unflushed: Vec<Arc<FileState>> = lock(&self.unflushed).values().cloned().collect();
+        let flushed = unflushed
+            .iter()
+            .filter(|file| if_free(file.flush_error.try_lock()).is_none());
+        let mut waited_for: HashSet<Uuid> = flushed.map(|file| *file.identity.source()).collect();
+        sources.retain(|(_, source)| if_free(source.tidying.try_lock()).is_none());
+        waited_for.extend(sources.iter().map(|(uuid, _)| *uuid));
+        waited_for.extend(lock(&self.files).claimed.iter().map(|file| *file.source()));
+        waited_for.into_iter().collect()
     }
 
     fn make_source_durable(&self, source: &Source, idle: &mut Vec<u64>) {
@@ -89,7 +116,10 @@ impl Engine {
     /// The part of [`Engine::tidy`] that needs the SSD, for the sources that are done with theirs. Whether all records are on
     /// the SSD.
     pub fn tidy_shared(&self) -> bool {
-        let _goes_on = self.tidying.read().unwrap_or_else(PoisonError::into_inner);
+        // A stop has begun, and may wait for a disk.
+        let Some(_goes_on) = if_free(self.tidying.try_read()) else {
+            return false;
+        };
         if !self.can_be_tidied() {
             return false;
         }
@@ -98,7 +128,7 @@ impl Engine {
         // Whose disk is waited for now is not: its marks stay until the next time.
         let done = sources
             .iter()
-            .filter_map(|source| Some((source, if_free(source.tidying.try_lock())?)));
+            .filter_map(|(_, source)| Some((source, if_free(source.tidying.try_lock())?)));
         let mut done: Vec<_> = done.collect();
         // The records of lines that a write changed or drove out must be on the SSD before the bit that covers them goes.
         let write_out = |shard: &Shard| {

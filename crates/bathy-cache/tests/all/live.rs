@@ -15,6 +15,8 @@ use crate::common::{
     create_options, identity,
 };
 
+/// Whoever takes longer than this hangs.
+const PATIENCE: Duration = Duration::from_secs(120);
 const THREADS: u64 = 3;
 const BYTES: u64 = 1 << 20;
 
@@ -386,6 +388,15 @@ fn counts_modes_and_limits_go_on_whatever_becomes_of_the_ssd() {
     assert!(cache.engine().usage(&source).lines <= 12 + 2, "the limit holds");
 }
 
+/// The source of all files is named.
+fn assert_busy(left: &Result<bool, DetachError>) {
+    let source = *identity(BACKING).source();
+    assert!(
+        matches!(left, Err(DetachError::Busy(sources)) if sources[..] == [source]),
+        "{left:?}"
+    );
+}
+
 #[test]
 fn requests_that_do_not_end_keep_a_switch_from_happening() {
     let world = World::new(BYTES, 24, 2);
@@ -397,7 +408,7 @@ fn requests_that_do_not_end_keep_a_switch_from_happening() {
             std::thread::yield_now();
         }
         let detached = cache.detach_ssd(Duration::from_millis(100));
-        assert!(matches!(detached, Err(DetachError::Busy)));
+        assert_busy(&detached);
         assert!(cache.has_ssd() && !cache.engine().is_bypassed());
         world.backing.release();
         hanging.join().expect("no panic").expect("the backing works");
@@ -412,7 +423,7 @@ fn a_file_that_is_made_durable_without_an_end_keeps_a_switch_from_happening_and_
     file.write(&[7; UNIT as usize], 0, 0).expect("the backing works");
     world.backing.set_fault(Fault::Hang(0));
     let pause = Duration::from_millis(100);
-    assert!(matches!(cache.detach_ssd(pause), Err(DetachError::Busy)));
+    assert_busy(&cache.detach_ssd(pause));
     assert!(cache.has_ssd());
     // A hit.
     let mut out = [0; UNIT as usize];
@@ -458,8 +469,46 @@ fn a_disk_that_hangs_after_a_write_that_came_before_the_pause_keeps_the_others_n
         (answered, switch.join().expect("no panic"))
     });
     answered.expect("others are served while the disk hangs");
-    assert!(matches!(switched, Err(DetachError::Busy)));
+    assert_busy(&switched);
     assert!(cache.detach_ssd(PAUSE_MAX).expect("nothing fails"));
+}
+
+#[test]
+fn a_disk_that_hangs_while_the_ssd_is_left_keeps_no_other_waiting_and_what_it_may_have_lost_is_told() {
+    let world = World::new(BYTES, 24, 2);
+    let (cache, good) = warm_file(&world, world.backing.clone(), false);
+    let slow_identity = FileIdentity::new(*b"slow source uuid", &[1]).expect("it is short enough");
+    let slow_store = MemoryStore::new(vec![1; BYTES as usize]);
+    let slow = cache.attach(slow_identity.clone(), slow_store.clone(), false);
+    let slow = slow.expect("the backing works");
+    let mut line = vec![0; LINE as usize];
+    slow.read(&mut line, 0, 0).expect("the backing works");
+    // Nothing of it waits to be made durable: the stop is the first to ask its disk.
+    slow_store.set_fault(Fault::Hang(0));
+    std::thread::scope(|scope| {
+        let (tell, told) = std::sync::mpsc::channel();
+        let cache = &cache;
+        scope.spawn(move || tell.send(cache.detach_ssd(Duration::from_millis(100))));
+        let left = told.recv_timeout(PATIENCE);
+        let served = left.is_ok().then(|| good.read(&mut line, 0, 0));
+        slow_store.release();
+        let left = left.expect("it does not wait for the disk");
+        assert!(
+            matches!(left, Err(DetachError::Late(source)) if source == *slow_identity.source()),
+            "{left:?}"
+        );
+        served.expect("it was asked").expect("its disk works");
+    });
+    assert!(!cache.has_ssd() && !cache.has_left_cleanly());
+    // Nobody knows what became of the flush.
+    assert_eq!([slow.flush().is_err(), slow.flush().is_err()], [true, false]);
+    assert_eq!([slow.failed_flushes(), good.failed_flushes()], [1, 0]);
+    for file in [&slow, &good] {
+        file.write(&[9; UNIT as usize], 0, 1).expect("the backing works");
+    }
+    let _bare = cache.stop().expect("the backing works");
+    drop((slow, good, cache));
+    assert_eq!(world.open().recovery, Recovery::Cold(ColdReason::Generation));
 }
 
 #[test]
@@ -492,7 +541,10 @@ fn an_ssd_that_could_not_be_taken_because_of_requests_is_not_believed_later() {
             std::thread::yield_now();
         }
         let attached = cache.attach_ssd(world.ssd.clone());
-        assert!(matches!(attached, Err(AttachError::Detach(DetachError::Busy))));
+        let Err(AttachError::Detach(error)) = attached else {
+            panic!("it is busy: {attached:?}");
+        };
+        assert_busy(&Err(error));
         assert!(!cache.has_ssd());
         world.backing.release();
         hanging.join().expect("no panic").expect("the backing works");

@@ -72,7 +72,7 @@ impl EngineCache {
                 let wait = inner.wait;
                 inner.leave_after = Some(Instant::now() + wait);
                 inner.wait = (2 * wait).min(WAIT_MAX);
-                let error = left.err().map_or_else(String::new, |error| error.to_string());
+                let error = left.err().map_or_else(String::new, |error| self.shown(&error));
                 eprintln!(
                     "bathyd: the SSD is given up and cannot be left yet: {error}; next try in {} s",
                     wait.as_secs()
@@ -105,7 +105,11 @@ impl EngineCache {
         let ssd = own_store(path, &self.options)?;
         probe(Arc::clone(&ssd), PROBE_MAX).map_err(|error| why_not_opened(&error, &self.options))?;
         self.make_times_durable().map_err(|error| failed(&error))?;
-        let recovery = self.live.attach_ssd(ssd).map_err(|error| failed(&error))?;
+        let attached = self.live.attach_ssd(ssd);
+        let recovery = attached.map_err(|error| match error {
+            AttachError::Detach(error) => self.shown(&error),
+            error => failed(&error),
+        })?;
         let engine = self.live.engine();
         if engine.is_bypassed() {
             let problem = engine
@@ -128,7 +132,7 @@ impl EngineCache {
             let engine = self.live.engine();
             let left = self.live.detach_ssd(PAUSE_MAX);
             if let Some(error) = left.as_ref().err().filter(|_| self.live.has_ssd()) {
-                return Err(detach_failure(error));
+                return Err(self.detach_failure(error));
             }
             let is_clean = *left.as_ref().unwrap_or(&false);
             let mut inner = self.attachment.lock();
@@ -138,8 +142,8 @@ impl EngineCache {
             if is_clean {
                 eprintln!("bathyd: {path}: detached");
             } else {
-                let panicked = left.err().map(|error| error.to_string());
-                let reason = panicked.or_else(|| engine.ssd_problem());
+                let failed = left.err().map(|error| self.shown(&error));
+                let reason = failed.or_else(|| engine.ssd_problem());
                 let reason = reason.unwrap_or_else(|| "a file below lost writes".to_owned());
                 eprintln!("bathyd: {path}: detached, and what it has cannot be used again: {reason}");
                 inner.last_reason = Some(reason);
@@ -228,7 +232,7 @@ impl EngineCache {
         let resized = with_file_of_size(&path, size_bytes, || {
             self.live
                 .resize(size_bytes)
-                .map_err(|error| resize_failure(&path, &error))
+                .map_err(|error| self.resize_failure(&path, &error))
         });
         if self.live.has_ssd() {
             return resized;
@@ -252,24 +256,34 @@ impl EngineCache {
         }
         Ok(alone)
     }
-}
 
-fn detach_failure(error: &DetachError) -> Failure {
-    let hint = match error {
-        DetachError::Busy => "a directory below does not answer: look at its disk, and repeat it",
-        DetachError::Io(_) => "see the log of bathyd",
-        DetachError::Panicked => "the log of bathyd says where: report it",
-    };
-    Failure::new(error.to_string(), hint)
-}
+    /// With the sources whose disks do not answer.
+    fn shown(&self, error: &DetachError) -> String {
+        match error {
+            DetachError::Busy(sources) => format!("{error}: {} does not answer", self.disks_of(sources)),
+            DetachError::Late(source) => format!("{error}: {}", self.disks_of(&[*source])),
+            _ => error.to_string(),
+        }
+    }
 
-fn resize_failure(path: &Path, error: &AttachError) -> Failure {
-    match error {
-        AttachError::Detach(error) => detach_failure(error),
-        AttachError::Resize(error) => size_failure(path, error),
-        _ => Failure::new(
-            format!("{}: {error}", path.display()),
-            "bathy cache status says what becomes of the SSD",
-        ),
+    fn detach_failure(&self, error: &DetachError) -> Failure {
+        let hint = match error {
+            DetachError::Busy(_) => "look at that disk, and repeat it when it answers",
+            DetachError::Late(_) => "look at that disk; bathy cache status says what becomes of the SSD",
+            DetachError::Io(_) => "see the log of bathyd",
+            DetachError::Panicked => "the log of bathyd says where: report it",
+        };
+        Failure::new(self.shown(error), hint)
+    }
+
+    fn resize_failure(&self, path: &Path, error: &AttachError) -> Failure {
+        match error {
+            AttachError::Detach(error) => self.detach_failure(error),
+            AttachError::Resize(error) => size_failure(path, error),
+            _ => Failure::new(
+                format!("{}: {error}", path.display()),
+                "bathy cache status says what becomes of the SSD",
+            ),
+        }
     }
 }

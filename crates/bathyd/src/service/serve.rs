@@ -81,7 +81,7 @@ impl Service {
             let cache = self.open_cache(false)?;
             let uuid = self.session().source(&source.dir);
             let uuid = uuid.map_err(|error| cannot_note(&error))?;
-            let cached = Source::new(cache, uuid, &root).map_err(|error| unreadable(&error))?;
+            let cached = Source::new(cache, uuid, &root, &source.dir).map_err(|error| unreadable(&error))?;
             let (live, uuid) = cached.in_cache();
             live.with_engine(|engine| {
                 check_size(engine, source.size_bytes)?;
