@@ -122,7 +122,8 @@ impl Service {
             line: self.config.cache.line_bytes,
             engine: Options {
                 admission: self.config.cache.admission.options(),
-                was_fenced: was_fenced || !is_strict,
+                // Nobody was kept out after a clean stop.
+                was_fenced: !was_clean && (was_fenced || !is_strict),
                 memory: self.config.memory(),
                 sample_seed: random().map_or(0, u64::from_le_bytes),
                 ..self.config.cache.fetch.options()

@@ -305,3 +305,64 @@ fn mode_and_size_of_a_source_change_while_it_is_served() {
     drop(file);
     daemon.stop();
 }
+
+#[test]
+fn with_verify_a_file_that_was_being_written_to_at_a_kill_is_not_believed_after_a_clean_stop() {
+    // Many lines, of which a sample does not find one that was changed.
+    const BYTES: u64 = 16 << 20;
+    if is_skipped() {
+        return;
+    }
+    let place = Place::new();
+    place.ssd(64 << 20);
+    let dirs = [place.dir(), place.path("bare")];
+    let mut config = place.config("write-through");
+    config["cache"]["after_unclean"] = json!("verify");
+    config["sources"] = json!(
+        dirs.each_ref()
+            .map(|dir| json!({"dir": dir, "mode": "write-through"}))
+    );
+    for dir in &dirs {
+        fs::write(dir.join("file"), vec![1; BYTES as usize]).expect("written");
+    }
+    let read = |dir: &Path| fs::read(dir.join("file")).expect("served");
+    let write = |dir: &Path, byte: u8, offset: u64| {
+        let file = File::options()
+            .write(true)
+            .open(dir.join("file"))
+            .expect("a file");
+        file.write_all_at(&[byte; 4096], offset).expect("written");
+    };
+    let daemon = place.start(&config);
+    for dir in [&dirs[0], &dirs[0], &dirs[1], &dirs[1]] {
+        read(dir);
+    }
+    daemon.stop();
+    let daemon = place.start(&config);
+    for dir in &dirs {
+        write(dir, 1, BYTES - 4096);
+    }
+    daemon.kill();
+    // Nobody was let in, and it is believed.
+    let daemon = place.start(&config);
+    for dir in &dirs {
+        assert!(read(dir).iter().all(|&byte| byte == 1));
+        let name = dir.file_name().and_then(|name| name.to_str()).expect("a name");
+        let hit = &source(&daemon, name)["stats"]["reads"]["bytes_hit"];
+        assert!(
+            hit.as_u64().is_some_and(|bytes| bytes >= BYTES / 2),
+            "{name}: {hit}"
+        );
+    }
+    // The second one that is left has no stamp still.
+    command(&daemon, "stop_source", &json!({"name": "bare"})).expect("nobody uses it");
+    daemon.stop();
+    for dir in &dirs {
+        write(dir, 2, 0);
+    }
+    let daemon = place.start(&config);
+    for dir in &dirs {
+        assert_eq!(read(dir)[..4096], [2; 4096]);
+    }
+    daemon.stop();
+}
