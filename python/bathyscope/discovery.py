@@ -17,12 +17,12 @@ def members(package: ModuleType, attribute: str) -> dict[str, Any]:
 
     Raises ValueError when two modules offer the same name: each would hide the other.
     """
-    found: dict[str, Any] = {}
+    members: dict[str, Any] = {}
     for entry in sorted(pkgutil.iter_modules(package.__path__), key=lambda entry: entry.name):
         module = importlib.import_module(f"{package.__name__}.{entry.name}")
         member = getattr(module, attribute, None)
         if member is not None:
-            if member.name in found:
+            if member.name in members:
                 raise ValueError(f"{module.__name__} offers '{member.name}', which exists already")
-            found[member.name] = member
-    return found
+            members[member.name] = member
+    return members

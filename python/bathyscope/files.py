@@ -129,14 +129,14 @@ def own_directory(path: Path, *, make: bool = False) -> Path:
     the directories above it that are not there. Raises UntrustedError, OSError.
     """
     if make:
-        for missing in reversed([place for place in (path, *path.parents) if not os.path.lexists(place)]):
+        for missing in reversed([directory for directory in (path, *path.parents) if not os.path.lexists(directory)]):
             with contextlib.suppress(FileExistsError):
                 missing.mkdir(mode=PRIVATE_DIRECTORY)
-    found = path.lstat()
-    if stat.S_ISLNK(found.st_mode):
-        _must_belong_to_us(found, path)
-        found = path.stat()
-    _must_be_own(found, path, stat.S_ISDIR, "a directory")
+    status = path.lstat()
+    if stat.S_ISLNK(status.st_mode):
+        _must_belong_to_us(status, path)
+        status = path.stat()
+    _must_be_own(status, path, stat.S_ISDIR, "a directory")
     return path
 
 
@@ -173,11 +173,11 @@ def plain_files(directory: Path, suffix: str) -> list[Path]:
 
     Raises UntrustedError, also where something else than a regular file has such a name; OSError.
     """
-    found = {name: kind for name, kind in listed(directory).items() if Path(name).suffix == suffix}
-    for name, kind in found.items():
+    kinds = {name: kind for name, kind in listed(directory).items() if Path(name).suffix == suffix}
+    for name, kind in kinds.items():
         if kind != "file":
             raise UntrustedError(f"{directory / name} is not a regular file", hint=_LOOK_HINT)
-    return [directory / name for name in sorted(found)]
+    return [directory / name for name in sorted(kinds)]
 
 
 def _must_be_own(found: os.stat_result, path: Path, is_kind: Callable[[int], bool], kind: str) -> None:

@@ -161,8 +161,8 @@ def _measured(side: _Side, metric: Metric) -> tuple[Figure, list[float]]:
     """Return the figure of one side and its per-repeat values."""
     if metric == "p99":
         histograms = [f.histogram for f in side.good if f.histogram.io_count]
-        own = [h.quantile_ns(0.99) for h in histograms]
-        return latency.percentile(histograms, 0.99), [v for v in own if v is not None]
+        quantiles_ns = [h.quantile_ns(0.99) for h in histograms]
+        return latency.percentile(histograms, 0.99), [v for v in quantiles_ns if v is not None]
     if metric == "iops":
         values = [f.iops for f in side.good if f.iops]
     else:

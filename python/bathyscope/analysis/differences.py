@@ -62,27 +62,27 @@ def differences(a: Tables, b: Tables, recorded: tuple[Facts, Facts]) -> tuple[Di
     # An OSD of one run only is told by the list of OSDs, not by each of its facts.
     apart = _osds(a) ^ _osds(b) if _osds(a) and _osds(b) else frozenset()
     both = {key[:2] for key in facts_a} & {key[:2] for key in facts_b}
-    found = []
+    differences = []
     for area, subject, name in sorted(facts_a.keys() | facts_b.keys()):
         before, after = (facts.get((area, subject, name), NOT_RECORDED) for facts in (facts_a, facts_b))
         if before != after and not _VARYING.search(name) and subject not in apart:
             # What one run has and the other lacks as a whole (a pool, a class) has no step in both of them.
             severity = _severity(area, name) if (area, subject) in both else "note"
-            found.append(Difference(area, subject, name, before, after, severity))
-    return joined(found)
+            differences.append(Difference(area, subject, name, before, after, severity))
+    return joined(differences)
 
 
 def step_differences(a: Step, b: Step) -> list[Difference]:
     """Return what is not the same in two steps of the same key."""
-    found = []
+    differences = []
     for name in Step.__dataclass_fields__:
         values = getattr(a, name), getattr(b, name)
         if name in _OF_THE_MOMENT or values[0] == values[1]:
             continue
         severity = "warning" if name in _STEP_WARNINGS else "refused"
         shown = [_shown(name, value) for value in values]
-        found.append(Difference("step", a.step_key, name, shown[0], shown[1], severity))
-    return found
+        differences.append(Difference("step", a.step_key, name, shown[0], shown[1], severity))
+    return differences
 
 
 def obstacle(found: Iterable[Difference]) -> str | None:
@@ -102,7 +102,10 @@ def recorded_facts(plan: Mapping[str, Any], target: Mapping[str, Any]) -> Facts:
     facts = {("plan", "plan", name): value for name, value in _flat(plan)}
     limits: dict[tuple[str, str], set[str]] = {}
     for daemon in target.get("daemons", ()):
-        bluefs = [(f"limit of block.{own['use']}", own) for own in daemon.get("bluefs_devices", ())]
+        bluefs = [
+            (f"limit of block.{bluefs_device['use']}", bluefs_device)
+            for bluefs_device in daemon.get("bluefs_devices", ())
+        ]
         for name, device in [("limit", daemon), *bluefs]:
             if device.get("limit"):
                 subject = f"OSDs of class {daemon.get('device_class')}"
@@ -147,18 +150,20 @@ def _facts(tables: Tables) -> dict[tuple[str, str, str], str]:
         if not (ours and row["name"] == "crush_rule" and value.isdigit()):
             facts["pool" if ours else "environment", subject, row["name"]] = value
     places: dict[str, list[Placement]] = {}
-    for place in from_table(Placement, table_of(tables, "placement")):
-        places.setdefault(place.device_class, []).append(place)
+    for placement in from_table(Placement, table_of(tables, "placement")):
+        places.setdefault(placement.device_class, []).append(placement)
         for name in Placement.__dataclass_fields__:
-            value = getattr(place, name)
+            value = getattr(placement, name)
             # How many placement groups it holds follows from the rest and the pools' ids, which are new in each run.
             if name not in ("osd", "osd_pid", "pg_count") and value is not None:
-                facts["layout", f"osd.{place.osd}", name] = str(value)
+                facts["layout", f"osd.{placement.osd}", name] = str(value)
     for device_class, members in places.items():
         subject = f"OSDs of class {device_class}" if device_class else "OSDs without a class"
         facts["layout", subject, "count"] = str(len(members))
-        facts["layout", subject, "numbers"] = " ".join(str(place.osd) for place in sorted(members, key=lambda p: p.osd))
-        facts["layout", subject, "hosts"] = str(len({place.host for place in members}))
+        facts["layout", subject, "numbers"] = " ".join(
+            str(placement.osd) for placement in sorted(members, key=lambda p: p.osd)
+        )
+        facts["layout", subject, "hosts"] = str(len({placement.host for placement in members}))
     return facts
 
 
@@ -172,14 +177,14 @@ def joined(found: Iterable[Difference]) -> tuple[Difference, ...]:
     Beyond _ROWS_MAX pairs of values of one name, one row stands for all of them.
     """
     groups: dict[tuple[str, ...], dict[tuple[str, str], list[Difference]]] = {}
-    for one in found:
-        many = one.area == "step" or _OSD.fullmatch(one.subject)
-        key = (one.severity, one.area, "" if many else one.subject, one.name)
-        groups.setdefault(key, {}).setdefault((one.a, one.b), []).append(one)
+    for difference in found:
+        many = difference.area == "step" or _OSD.fullmatch(difference.subject)
+        key = (difference.severity, difference.area, "" if many else difference.subject, difference.name)
+        groups.setdefault(key, {}).setdefault((difference.a, difference.b), []).append(difference)
     rows = []
     for pairs in groups.values():
         if len(pairs) > _ROWS_MAX:
-            every = [one for same in pairs.values() for one in same]
+            every = [difference for same in pairs.values() for difference in same]
             row = _row(every)
             rows.append(dataclasses.replace(row, a=f"{row.a} and others", b=f"{row.b} and others"))
         else:

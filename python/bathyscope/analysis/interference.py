@@ -223,10 +223,10 @@ def _share(measured: StepFigures, direction: Direction, iops: float, bytes_per_s
     if measured.iops <= 0 or measured.bandwidth_bytes_per_s <= 0:
         return Figure(None, "ratio")
     written, moved = _own_iops(measured, "write"), measured.read_bytes + measured.write_bytes
-    own = measured.iops + (copies - 1) * written
+    our_iops = measured.iops + (copies - 1) * written
     own_bytes = measured.bandwidth_bytes_per_s * (1 + (copies - 1) * (measured.write_bytes / moved if moved else 0.0))
     times = copies if direction == "write" else 1.0
-    return Figure(max(times * iops / own, times * bytes_per_s / own_bytes), "ratio")
+    return Figure(max(times * iops / our_iops, times * bytes_per_s / own_bytes), "ratio")
 
 
 # --- what the cluster does for itself

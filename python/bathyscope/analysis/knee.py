@@ -28,13 +28,13 @@ _HELD = re.compile(r"-rate\d+")
 
 def curves(points: Iterable[Point]) -> list[list[Point]]:
     """Return the points that differ in nothing but the queue depth, each list in order of depth; measured ones only."""
-    found: dict[tuple[str, str, str, str], list[Point]] = {}
+    curves: dict[tuple[str, str, str, str], list[Point]] = {}
     for p in points:
         if p.finding.iops.value and not _HELD.search(p.variant):
-            own = p.finding
-            key = (own.layer, own.load_generator, own.device_class, _DEPTH.sub("", p.variant, count=1))
-            found.setdefault(key, []).append(p)
-    return [sorted(curve, key=lambda p: p.finding.queue_depth) for curve in found.values()]
+            finding = p.finding
+            key = (finding.layer, finding.load_generator, finding.device_class, _DEPTH.sub("", p.variant, count=1))
+            curves.setdefault(key, []).append(p)
+    return [sorted(curve, key=lambda p: p.finding.queue_depth) for curve in curves.values()]
 
 
 def knees(points: Iterable[Point], layers: Layers) -> tuple[KneeFinding, ...]:
@@ -87,5 +87,5 @@ def _same_power(knee: Point, other: Point) -> bool:
 
 
 def _curve_point(point: Point) -> CurvePoint:
-    own = point.finding
-    return CurvePoint(own.step_key, own.queue_depth, own.jobs, own.iops, own.latency_ns_mean)
+    finding = point.finding
+    return CurvePoint(finding.step_key, finding.queue_depth, finding.jobs, finding.iops, finding.latency_ns_mean)

@@ -154,44 +154,44 @@ def _iops(numbers: Sequence[StepFigures]) -> Estimate:
 def _directions(numbers: Sequence[StepFigures]) -> tuple[DirectionFinding, ...]:
     """Return reads and writes apart where every repeat has both."""
     names = [d.direction for d in numbers[0].directions] if numbers else []
-    found = []
+    directions = []
     for name in names:
-        own = [d for f in numbers for d in f.directions if d.direction == name]
-        if len(own) != len(numbers):
+        directions_of = [d for f in numbers for d in f.directions if d.direction == name]
+        if len(directions_of) != len(numbers):
             return ()
-        histograms = [d.histogram for d in own]
-        found.append(
+        histograms = [d.histogram for d in directions_of]
+        directions.append(
             DirectionFinding(
                 direction=name,
-                iops=_median(own, lambda d: d.iops, "1/s"),
-                bandwidth_bytes_per_s=_median(own, lambda d: d.bandwidth_bytes_per_s, "bytes/s"),
-                latency_ns_mean=_median(own, lambda d: d.latency_ns_mean, "ns"),
+                iops=_median(directions_of, lambda d: d.iops, "1/s"),
+                bandwidth_bytes_per_s=_median(directions_of, lambda d: d.bandwidth_bytes_per_s, "bytes/s"),
+                latency_ns_mean=_median(directions_of, lambda d: d.latency_ns_mean, "ns"),
                 latency_ns_p50=latency.percentile(histograms, 0.5),
                 latency_ns_p99=latency.percentile(histograms, 0.99),
                 latency_ns_p999=latency.percentile(histograms, 0.999),
             )
         )
-    return tuple(found)
+    return tuple(directions)
 
 
 def _nodes(numbers: Sequence[StepFigures]) -> tuple[NodeFinding, ...]:
     """Return the machines whose network was sampled, medians over the repeats."""
     names = dict.fromkeys(use.host for f in numbers for use in f.network)
-    found = []
+    nodes = []
     for name in names:
-        own = [use for f in numbers for use in f.network if use.host == name]
+        uses = [use for f in numbers for use in f.network if use.host == name]
         busy = [use.cpu_ratio for f in numbers for use in f.nodes if use.name == name]
         busy += [f.host_cpu_ratio for f in numbers if f.load_host == name and f.host_cpu_ratio is not None]
-        found.append(
+        nodes.append(
             NodeFinding(
                 name,
                 _middle(busy, "ratio"),
-                _middle([use.receive_bytes_per_s for use in own], "bytes/s"),
-                _middle([use.transmit_bytes_per_s for use in own], "bytes/s"),
-                _middle([use.link_ratio for use in own if use.link_ratio is not None], "ratio"),
+                _middle([use.receive_bytes_per_s for use in uses], "bytes/s"),
+                _middle([use.transmit_bytes_per_s for use in uses], "bytes/s"),
+                _middle([use.link_ratio for use in uses if use.link_ratio is not None], "ratio"),
             )
         )
-    return tuple(found)
+    return tuple(nodes)
 
 
 def _middle(values: Sequence[float], unit: str) -> Figure:
@@ -274,10 +274,10 @@ def _unseen(first: Step, numbers: Sequence[StepFigures], account: Account) -> tu
     """Return what of the OSDs may be at its ceiling and was not measured."""
     if first.osds is None:
         return ()
-    devices = any(one.resource == "device" for one in account.ceilings)
+    devices = any(ceiling.resource == "device" for ceiling in account.ceilings)
     processors = all(f.all_osds_sampled or f.nodes for f in numbers)
-    found = {"how near the OSDs' devices are to theirs": devices, "the processors of the OSDs' machines": processors}
-    return tuple(words for words, known in found.items() if not known)
+    is_known = {"how near the OSDs' devices are to theirs": devices, "the processors of the OSDs' machines": processors}
+    return tuple(words for words, known in is_known.items() if not known)
 
 
 def _machines(numbers: Sequence[StepFigures]) -> tuple[CpuUse, ...]:
@@ -290,12 +290,14 @@ def _machines(numbers: Sequence[StepFigures]) -> tuple[CpuUse, ...]:
         for node in f.nodes:
             uses.setdefault(node.name, []).append(CpuUse(node.name, node.processors, node.osd_cores, None, None))
 
-    def middle(own: Sequence[CpuUse], name: str) -> float | None:
-        return _middle([value for use in own if (value := getattr(use, name)) is not None], "cores").value
+    def middle(host_uses: Sequence[CpuUse], name: str) -> float | None:
+        return _middle([value for use in host_uses if (value := getattr(use, name)) is not None], "cores").value
 
     return tuple(
-        CpuUse(host, own[0].processors, *(middle(own, name) for name in ("osds", "load_generator", "others")))
-        for host, own in uses.items()
+        CpuUse(
+            host, host_uses[0].processors, *(middle(host_uses, name) for name in ("osds", "load_generator", "others"))
+        )
+        for host, host_uses in uses.items()
     )
 
 
@@ -327,13 +329,13 @@ def _caveats(
     repeats: Sequence[Repeat], good: Sequence[Repeat], histograms: Sequence[latency.LatencyHistogram]
 ) -> tuple[CaveatView, ...]:
     key = repeats[0].step.step_key
-    found: dict[tuple[str, str, tuple[str, ...]], list[str]] = {}
+    texts_of: dict[tuple[str, str, tuple[str, ...]], list[str]] = {}
     # A refused repeat is in no figure, so its caveats beside the figures would mislead; one row reports it.
     for repeat in good or repeats:
         for caveat in repeat.caveats:
-            found.setdefault((caveat.code, caveat.severity, caveat_texts.shape(caveat.text)), []).append(caveat.text)
+            texts_of.setdefault((caveat.code, caveat.severity, caveat_texts.shape(caveat.text)), []).append(caveat.text)
     views = []
-    for (code, severity, _), texts in found.items():
+    for (code, severity, _), texts in texts_of.items():
         shown = len(good or repeats)
         suffix = f" (in {len(texts)} of {shown} repeats)" if shown > 1 and len(texts) < shown else ""
         views.append(CaveatView(code, severity, caveat_texts.ranged(texts) + suffix, (key,)))
@@ -356,8 +358,8 @@ def _in_flight(good: Sequence[Repeat]) -> Iterator[tuple[str, str, str]]:
     values = [r.account.in_flight.value for r in good if r.account.in_flight.value is not None]
     asked = good[0].account.concurrency
     if values and abs(float(np.median(values)) / asked - 1) > _IN_FLIGHT_LIMIT:
-        found = three_digits(float(np.median(values)))
-        text = f"rate × latency gives {found} I/Os in flight where the load generator was to keep {asked}"
+        in_flight = three_digits(float(np.median(values)))
+        text = f"rate × latency gives {in_flight} I/Os in flight where the load generator was to keep {asked}"
         yield "in_flight", "warning", text
 
 

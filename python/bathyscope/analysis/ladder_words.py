@@ -154,7 +154,7 @@ def headline(
         return "No figure of this run can be shown; the caveats say why."
     # One clause for each pattern; figures of one device class stand together.
     clauses = (
-        ", ".join(f"{name} {' and '.join(own)}" for name, own in by_class.items()) for by_class in parts.values()
+        ", ".join(f"{name} {' and '.join(names)}" for name, names in by_class.items()) for by_class in parts.values()
     )
     return " ".join(f"{pattern}: {clause} IOPS." for pattern, clause in zip(parts, clauses, strict=True))
 
@@ -172,7 +172,11 @@ def _directions(point: PointFinding, direction: str, spread: str) -> str:
     """Return the figure of a point with its direction: "231 read"; of a mixed load both: "162 read and 69 write"."""
     if point.op != "randrw":
         return f"{format_rate(point.iops.value or 0)}{spread} {direction}"
-    apart = [f"{format_rate(own.iops.value)} {own.direction}" for own in point.directions if own.iops.value is not None]
+    apart = [
+        f"{format_rate(direction.iops.value)} {direction.direction}"
+        for direction in point.directions
+        if direction.iops.value is not None
+    ]
     return " + ".join(apart) or f"{format_rate(point.iops.value or 0)} total"
 
 

@@ -86,8 +86,8 @@ def percentile(repeats: Sequence[LatencyHistogram], quantile: float) -> Figure:
     merged = merge(filled)
     if not merged.has_tail(quantile):
         return Figure(None, "ns", relative_error=RELATIVE_ERROR, samples=len(filled))
-    own = [h.quantile_ns(quantile) for h in filled]
-    estimate = bootstrap.median([v for v in own if v is not None], at=merged.quantile_ns(quantile))
+    quantiles_ns = [h.quantile_ns(quantile) for h in filled]
+    estimate = bootstrap.median([v for v in quantiles_ns if v is not None], at=merged.quantile_ns(quantile))
     return estimate.figure("ns", RELATIVE_ERROR)
 
 

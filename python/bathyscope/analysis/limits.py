@@ -113,12 +113,12 @@ def tenant_violation(waits: Sequence[pa.Table], before: Baseline, limits: Limits
     rows = pa.concat_tables(looks) if looks else table_of({}, "pool_wait")
     worst: tuple[float, str] | None = None
     for pool in sorted(set(strings(rows, "pool"))):
-        own = where(rows, pool=pool)
-        wait_ns, count = mean_wait_ns(own), int(np.sum(ints(own, "op_count")))
+        of_pool = where(rows, pool=pool)
+        wait_ns, count = mean_wait_ns(of_pool), int(np.sum(ints(of_pool, "op_count")))
         idle_ns = before.waits_ns.get(pool, 0.0)
         limit_ns = _tenant_limit_ns(idle_ns, limits)
         # A look has one row for a pool.
-        if wait_ns is None or count < _WAIT_OPS or own.num_rows < 2 or wait_ns <= limit_ns:
+        if wait_ns is None or count < _WAIT_OPS or of_pool.num_rows < 2 or wait_ns <= limit_ns:
             continue
         if worst is None or wait_ns / limit_ns > worst[0]:
             waited = f"operations of the pool {pool} had waited {format_duration_ns(wait_ns)} in the OSDs"

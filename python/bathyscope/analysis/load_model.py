@@ -55,11 +55,11 @@ class Samples:
         """Return samples of a positive figure, log-normal with its interval as the middle 95 %; shape (rows,)."""
         share = self.share()[1:]
         value = figure.value or 0.0
-        found = np.full(self.rows, value)
+        samples = np.full(self.rows, value)
         if value > 0 and figure.low and figure.high and figure.high > figure.low:
             half = np.log(figure.high / figure.low) / 2
-            found[1:] = value * np.exp(special.ndtri(share) * half / _NORMAL_95)
-        return found
+            samples[1:] = value * np.exp(special.ndtri(share) * half / _NORMAL_95)
+        return samples
 
     def share(self) -> Floats:
         """Return samples between 0 and 1, a half in row 0."""
@@ -117,12 +117,12 @@ class LoadModel:
 
     def changed(self, kinds: Sequence[str], change: Callable[[Resource], Resource]) -> LoadModel:
         """Return the model with the resources of these kinds changed."""
-        new = tuple(change(one) if one.kind in kinds else one for one in self.resources)
+        new = tuple(change(resource) if resource.kind in kinds else resource for resource in self.resources)
         return dataclasses.replace(self, resources=new)
 
     def processors(self, host: str) -> Floats | None:
         """Return the processors of a machine, None where they were not sampled."""
-        return next((one.capacity for one in self.having(*MACHINE) if one.host == host), None)
+        return next((resource.capacity for resource in self.having(*MACHINE) if resource.host == host), None)
 
     def is_shared(self, resource: Resource) -> bool:
         """Return whether a process may use all processors of its machine, so that it waits where all others do."""
@@ -138,11 +138,13 @@ class LoadModel:
 
     def hardware_s(self, osd: int) -> Floats:
         """Return the seconds per I/O in which disk and processor of an OSD work."""
-        found = np.zeros(self.resources[0].demand.shape)
-        for one in self.having("osd_cpu", *DEVICES):
-            if one.osd == osd:
-                found = found + one.demand / (np.minimum(one.capacity, 1.0) if one.kind == "osd_cpu" else one.capacity)
-        return found
+        seconds = np.zeros(self.resources[0].demand.shape)
+        for resource in self.having("osd_cpu", *DEVICES):
+            if resource.osd == osd:
+                seconds = seconds + resource.demand / (
+                    np.minimum(resource.capacity, 1.0) if resource.kind == "osd_cpu" else resource.capacity
+                )
+        return seconds
 
     def seconds(self, resource: Resource) -> Floats:
         """Return the time of the resource per I/O, one over its ceiling."""
@@ -154,7 +156,7 @@ class LoadModel:
     @property
     def nearest(self) -> Resource:
         """The resource with the lowest ceiling."""
-        return max(self.resources, key=lambda one: float(self.seconds(one)[0]))
+        return max(self.resources, key=lambda resource: float(self.seconds(resource)[0]))
 
     def network(self, scale: Floats, *, delay_s: Floats, unmeasured_s: Floats, threads_queue: bool) -> Network:
         """Return it as a network, with times beyond those of the resources: without queueing, and queueing in the OSDs.
@@ -163,16 +165,16 @@ class LoadModel:
         """
         parts: list[tuple[Floats, bool, int]] = [(delay_s, False, -1)]
         number = {osd: index for index, osd in enumerate(self.osds)}
-        client = max(self.having(*CLIENT), key=lambda one: float(self.seconds(one)[0]), default=None)
-        for one in self.resources:
-            branch = number.get(one.osd, -1)
-            if one.kind in CLIENT and one is not client:
+        client = max(self.having(*CLIENT), key=lambda resource: float(self.seconds(resource)[0]), default=None)
+        for other in self.resources:
+            branch = number.get(other.osd, -1)
+            if other.kind in CLIENT and other is not client:
                 continue
-            queued, alone = one.demand / one.capacity, np.zeros_like(one.demand)
-            if one.kind in ("osd_cpu", "client_cpu"):
-                queued, alone = seidmann(one.demand, one.capacity)
-                queued = np.zeros_like(queued) if self.is_shared(one) else queued
-            parts += [(queued * scale, one.kind not in THREADS or threads_queue, branch)]
+            queued, alone = other.demand / other.capacity, np.zeros_like(other.demand)
+            if other.kind in ("osd_cpu", "client_cpu"):
+                queued, alone = seidmann(other.demand, other.capacity)
+                queued = np.zeros_like(queued) if self.is_shared(other) else queued
+            parts += [(queued * scale, other.kind not in THREADS or threads_queue, branch)]
             parts += [(alone * scale, False, branch)] if alone.any() else []
         if unmeasured_s.any():
             of_osds = [(unmeasured_s * share, True, index) for index, share in enumerate(self.primaries)]
@@ -189,16 +191,16 @@ def model_of(point: PointFinding, replicas: int | None, samples: Samples) -> Loa
     if account is None or not account.iops.value or account.concurrency < 1:
         hint = "ask about a step that has a figure; `bathy bench show RUN` lists them"
         raise UsageError(f"{point.step_key} has no account of its load", hint=hint)
-    known = [one for one in account.ceilings if one.demand.value and one.capacity.value]
-    limited = {(ceiling.resource, ceiling.subject) for ceiling in known}
-    known += [one for one in _processes(point) if (one.resource, one.subject) not in limited]
-    if not known:
+    ceilings = [ceiling for ceiling in account.ceilings if ceiling.demand.value and ceiling.capacity.value]
+    limited = {(ceiling.resource, ceiling.subject) for ceiling in ceilings}
+    ceilings += [resource for resource in _processes(point) if (resource.resource, resource.subject) not in limited]
+    if not ceilings:
         hint = "sample devices and processors: capture.processes and capture.devices of the plan"
         raise UsageError(f"{point.step_key}: no resource of the load was sampled", hint=hint)
     rate = samples.of(account.iops)
-    resources = _on_machines([_resource(ceiling, rate, samples) for ceiling in known])
+    resources = _on_machines([_resource(ceiling, rate, samples) for ceiling in ceilings])
     others = {_load_host(account): account.other_cores.value or 0.0}
-    resources = [_shared_with(one, others.get(one.host, 0.0), rate, samples) for one in resources]
+    resources = [_shared_with(resource, others.get(resource.host, 0.0), rate, samples) for resource in resources]
     shares = np.array([share.op_share.value or 0.0 for share in account.osds])
     even = np.array([share.expected_share for share in account.osds])
     if shares.sum() <= 0:
@@ -207,7 +209,7 @@ def model_of(point: PointFinding, replicas: int | None, samples: Samples) -> Loa
         account,
         account.concurrency,
         rate,
-        tuple(one for one in resources if one.kind not in THREADS),
+        tuple(resource for resource in resources if resource.kind not in THREADS),
         tuple(share.osd for share in account.osds),
         shares / max(float(shares.sum()), 1e-300),
         even / max(float(even.sum()), 1e-300),
@@ -216,13 +218,13 @@ def model_of(point: PointFinding, replicas: int | None, samples: Samples) -> Loa
         0.5 + 0.5 * samples.share(),
         _CPU_FALL_MAX * samples.share(),
     )
-    threads = tuple(_thread(one, model) for one in resources if one.kind in THREADS)
+    threads = tuple(_thread(resource, model) for resource in resources if resource.kind in THREADS)
     return dataclasses.replace(model, resources=model.resources + threads)
 
 
 def writes_of(point: PointFinding) -> float:
     """Return the share of writes in a load."""
-    rates = {own.direction: own.iops.value or 0.0 for own in point.directions}
+    rates = {direction.direction: direction.iops.value or 0.0 for direction in point.directions}
     if sum(rates.values()) > 0:
         return rates.get("write", 0.0) / sum(rates.values())
     return 0.0 if point.op.endswith("read") else 1.0
@@ -231,9 +233,9 @@ def writes_of(point: PointFinding) -> float:
 def _resource(ceiling: Ceiling, rate: Floats, samples: Samples) -> Resource:
     capacity = samples.of(ceiling.capacity)
     # How much is used is measured, what one I/O needs follows from it and the rate.
-    known = ceiling.reached.value is not None
-    demand = samples.of(ceiling.reached) * capacity / rate if known else samples.of(ceiling.demand)
-    if known and ceiling.resource in ("osd_cpu", "client_cpu"):
+    is_known = ceiling.reached.value is not None
+    demand = samples.of(ceiling.reached) * capacity / rate if is_known else samples.of(ceiling.demand)
+    if is_known and ceiling.resource in ("osd_cpu", "client_cpu"):
         idle = np.minimum(_IDLE_CORES * samples.share(), 0.5 * rate * demand)
         demand, capacity = demand - idle / rate, capacity - idle
     else:
@@ -249,24 +251,26 @@ def _resource(ceiling: Ceiling, rate: Floats, samples: Samples) -> Resource:
 
 def _on_machines(resources: Sequence[Resource]) -> list[Resource]:
     """Return the resources, with OSDs on hosts in name only (a lab without nodes) on the one machine that there is."""
-    machines = {one.host for one in resources if one.kind in MACHINE}
+    machines = {resource.host for resource in resources if resource.kind in MACHINE}
     if len(machines) != 1:
         return list(resources)
     (only,) = machines
-    return [dataclasses.replace(one, host=only) if one.kind == "osd_cpu" else one for one in resources]
+    return [
+        dataclasses.replace(resource, host=only) if resource.kind == "osd_cpu" else resource for resource in resources
+    ]
 
 
-def _shared_with(one: Resource, cores: float, rate: Floats, samples: Samples) -> Resource:
+def _shared_with(resource: Resource, cores: float, rate: Floats, samples: Samples) -> Resource:
     """Return a machine's processors without the time of processes that are not the load's.
 
     Whether these give way when the load wants more is not known: the samples go from not at all to all of it.
     """
-    if one.kind not in MACHINE or cores <= 0:
-        return one
-    taken = np.minimum(cores, 0.95 * one.capacity)
-    own = np.maximum(one.demand - taken / rate, 0.02 * one.demand)
-    capacity = np.maximum(one.capacity - taken * samples.share(), rate * own)
-    return dataclasses.replace(one, demand=own, capacity=capacity)
+    if resource.kind not in MACHINE or cores <= 0:
+        return resource
+    taken = np.minimum(cores, 0.95 * resource.capacity)
+    own = np.maximum(resource.demand - taken / rate, 0.02 * resource.demand)
+    capacity = np.maximum(resource.capacity - taken * samples.share(), rate * own)
+    return dataclasses.replace(resource, demand=own, capacity=capacity)
 
 
 def _thread(thread: Resource, model: LoadModel) -> Resource:
@@ -283,7 +287,7 @@ def _processes(point: PointFinding) -> Iterable[Ceiling]:
     account = point.account
     if account is None:
         return
-    machines = {one.host: one for one in account.ceilings if one.resource in MACHINE}
+    machines = {ceiling.host: ceiling for ceiling in account.ceilings if ceiling.resource in MACHINE}
     load_host = _load_host(account)
     only = next(iter(machines.values())) if len(machines) == 1 else None
     if point.osd_cpu_us_per_op.value:
@@ -305,7 +309,7 @@ def _process(kind: str, subject: str, words: str, demand: Figure, machine: Ceili
 
 def _load_host(account: Account) -> str:
     """Return the machine that makes the load."""
-    return next((one.host for one in account.ceilings if one.resource in CLIENT), HERE)
+    return next((ceiling.host for ceiling in account.ceilings if ceiling.resource in CLIENT), HERE)
 
 
 def _without_idle(demand: Figure, account: Account) -> Figure:
@@ -330,11 +334,13 @@ def processors_changed(model: LoadModel, kinds: Sequence[str], change: Callable[
     """Return the model with the processor time of processes changed, there and at their machines."""
     new = model.changed(kinds, change)
     pairs = zip(model.resources, new.resources, strict=True)
-    saved = [(old.host, old.demand - one.demand) for old, one in pairs if old.kind in ("osd_cpu", "client_cpu")]
+    saved = [
+        (old.host, old.demand - resource.demand) for old, resource in pairs if old.kind in ("osd_cpu", "client_cpu")
+    ]
 
-    def machine(one: Resource) -> Resource:
-        less = sum((amount for host, amount in saved if host == one.host), np.zeros_like(one.demand))
-        return dataclasses.replace(one, demand=np.maximum(one.demand - less, one.demand * 0.01))
+    def machine(resource: Resource) -> Resource:
+        less = sum((amount for host, amount in saved if host == resource.host), np.zeros_like(resource.demand))
+        return dataclasses.replace(resource, demand=np.maximum(resource.demand - less, resource.demand * 0.01))
 
     return new.changed(MACHINE, machine)
 
@@ -348,18 +354,20 @@ def at_rate(model: LoadModel, measured: LoadModel, rate: Floats) -> LoadModel:
     """
 
     def use(of: LoadModel, host: str, at: Floats) -> Floats:
-        machine = next(one for one in of.having(*MACHINE) if one.host == host)
+        machine = next(resource for resource in of.having(*MACHINE) if resource.host == host)
         return np.asarray(1 + model.cpu_fall * (1 - np.minimum(at * of.seconds(machine), 1.0)))
 
-    hosts = {one.host for one in measured.having(*MACHINE)} & {one.host for one in model.having(*MACHINE)}
+    hosts = {resource.host for resource in measured.having(*MACHINE)} & {
+        resource.host for resource in model.having(*MACHINE)
+    }
     fall = {host: np.minimum(use(model, host, rate) / use(measured, host, measured.rate), 1.0) for host in hosts}
-    quotas = any(not model.is_shared(one) for one in model.having("client_cpu"))
+    quotas = any(not model.is_shared(resource) for resource in model.having("client_cpu"))
 
-    def change(one: Resource) -> Resource:
-        follows = not quotas if one.kind == "client_thread" else model.is_shared(one)
-        if one.host not in fall or not follows:
-            return one
-        return dataclasses.replace(one, demand=one.demand * fall[one.host])
+    def change(resource: Resource) -> Resource:
+        follows = not quotas if resource.kind == "client_thread" else model.is_shared(resource)
+        if resource.host not in fall or not follows:
+            return resource
+        return dataclasses.replace(resource, demand=resource.demand * fall[resource.host])
 
     return processors_changed(model, ("osd_cpu", *CLIENT), change)
 
@@ -370,14 +378,16 @@ def quicker_processors(model: LoadModel, kinds: Sequence[str], factor: float) ->
     A quota can give no more than the machine has.
     """
 
-    def change(one: Resource) -> Resource:
-        if one.kind == "client_thread" and any(not model.is_shared(own) for own in model.having("client_cpu")):
-            return one
-        if one.kind == "client_thread" or model.is_shared(one):
-            return scaled(one, demand=1 / factor)
-        processors = model.processors(one.host)
-        more = (one.capacity + one.idle) * factor - one.idle
-        return dataclasses.replace(one, capacity=more if processors is None else np.minimum(more, processors))
+    def change(resource: Resource) -> Resource:
+        if resource.kind == "client_thread" and any(
+            not model.is_shared(client) for client in model.having("client_cpu")
+        ):
+            return resource
+        if resource.kind == "client_thread" or model.is_shared(resource):
+            return scaled(resource, demand=1 / factor)
+        processors = model.processors(resource.host)
+        more = (resource.capacity + resource.idle) * factor - resource.idle
+        return dataclasses.replace(resource, capacity=more if processors is None else np.minimum(more, processors))
 
     return processors_changed(model, kinds, change)
 
@@ -388,31 +398,38 @@ def spread_evenly(model: LoadModel) -> LoadModel:
     All work of one kind is spread. Where it is not known of each OSD, an OSD's own follows its share of the operations.
     """
     expected = dict(zip(model.osds, model.even, strict=True))
-    own = dict(zip(model.osds, model.primaries, strict=True))
-    found: list[Resource] = [one for one in model.resources if one.osd not in expected]
-    for kind in dict.fromkeys(one.kind for one in model.resources if one.osd in expected):
-        same = [one for one in model.having(kind) if one.osd in expected]
-        if {one.osd for one in same} >= {osd for osd, share in own.items() if share > 0}:
-            total = np.sum([one.demand for one in same], axis=0)
+    primary_share = dict(zip(model.osds, model.primaries, strict=True))
+    resources: list[Resource] = [resource for resource in model.resources if resource.osd not in expected]
+    for kind in dict.fromkeys(resource.kind for resource in model.resources if resource.osd in expected):
+        same = [resource for resource in model.having(kind) if resource.osd in expected]
+        if {resource.osd for resource in same} >= {osd for osd, share in primary_share.items() if share > 0}:
+            total = np.sum([resource.demand for resource in same], axis=0)
             same = _with_capacities(same, total / len(same))
-            spread = {one.osd: one for one in same}
+            spread = {resource.osd: resource for resource in same}
             idle = [
                 dataclasses.replace(same[0], osd=osd, words=_of_osd(same[0], osd))
                 for osd in expected
                 if osd not in spread
             ]
-            found += [dataclasses.replace(one, demand=total * expected[one.osd]) for one in [*same, *idle]]
+            resources += [
+                dataclasses.replace(resource, demand=total * expected[resource.osd]) for resource in [*same, *idle]
+            ]
         else:
-            found += [scaled(one, demand=expected[one.osd] / own[one.osd]) for one in same if own[one.osd] > 0]
-    return dataclasses.replace(model, resources=tuple(found), primaries=model.even)
+            resources += [
+                scaled(resource, demand=expected[resource.osd] / primary_share[resource.osd])
+                for resource in same
+                if primary_share[resource.osd] > 0
+            ]
+    return dataclasses.replace(model, resources=tuple(resources), primaries=model.even)
 
 
 def _with_capacities(same: Sequence[Resource], mean: Floats) -> list[Resource]:
     """Return the resources; the few I/Os of one that hardly did any do not say what it can do: it is as the others."""
-    idle = [bool(one.demand[0] < _IDLE_SHARE * mean[0]) for one in same]
-    usual = np.median([one.capacity for one, is_idle in zip(same, idle, strict=True) if not is_idle], axis=0)
+    idle = [bool(resource.demand[0] < _IDLE_SHARE * mean[0]) for resource in same]
+    usual = np.median([resource.capacity for resource, is_idle in zip(same, idle, strict=True) if not is_idle], axis=0)
     return [
-        dataclasses.replace(one, capacity=usual) if is_idle else one for one, is_idle in zip(same, idle, strict=True)
+        dataclasses.replace(resource, capacity=usual) if is_idle else resource
+        for resource, is_idle in zip(same, idle, strict=True)
     ]
 
 
@@ -426,11 +443,15 @@ def with_replicas(model: LoadModel, count: int) -> LoadModel:
 
     work = factor(float)
     of_cpu = factor(lambda copies: (_PRIMARY_CPU + copies - 1) / _PRIMARY_CPU)
-    osd_hosts = {one.host for one in model.resources if one.osd >= 0 and one.kind in ("osd_cpu", "device")}
-    model = processors_changed(model, ("osd_cpu",), lambda one: scaled(one, demand=of_cpu))
-    model = model.changed(DEVICES, lambda one: _with_journal(one, model, work))
-    model = model.changed(THREADS, lambda one: scaled(one, demand=work))
-    model = model.changed(("network",), lambda one: scaled(one, demand=work) if one.host in osd_hosts else one)
+    osd_hosts = {
+        resource.host for resource in model.resources if resource.osd >= 0 and resource.kind in ("osd_cpu", "device")
+    }
+    model = processors_changed(model, ("osd_cpu",), lambda resource: scaled(resource, demand=of_cpu))
+    model = model.changed(DEVICES, lambda resource: _with_journal(resource, model, work))
+    model = model.changed(THREADS, lambda resource: scaled(resource, demand=work))
+    model = model.changed(
+        ("network",), lambda resource: scaled(resource, demand=work) if resource.host in osd_hosts else resource
+    )
     # The wait beyond a primary's own commit: none with one copy, and H_r − 1 times a copy's mean with r.
     kept = (harmonic(new) - 1) / (harmonic(old) - 1) if old > 1 else 1.0
     kept = kept if model.writes > 0 else 1.0
@@ -441,7 +462,7 @@ def _with_journal(device: Resource, model: LoadModel, work: float) -> Resource:
     """Return a device with `work` times the transactions, each with an I/O of its own; the rest is the journal's."""
     if device.unit != "I/Os" or model.customers == 1:
         return scaled(device, demand=work)
-    total = np.sum([one.demand for one in model.having(device.kind)], axis=0)
+    total = np.sum([resource.demand for resource in model.having(device.kind)], axis=0)
     data = np.minimum(1.0, (1 + model.writes * (model.replicas - 1)) / total)
     journal = (1 - data) * (work + (1 - work) * model.journal)
     return dataclasses.replace(device, demand=device.demand * (data * work + journal))
@@ -451,19 +472,23 @@ def with_osds(model: LoadModel, count: int) -> LoadModel:
     """Return the model with new OSDs, each like the mean of the old ones; the old ones stay as uneven as they are."""
     old, less = len(model.osds), len(model.osds) / count
     added = tuple(range(max(model.osds) + 1, max(model.osds) + 1 + count - old))
-    osd_hosts = {one.host for one in model.resources if one.osd >= 0}
-    model = processors_changed(model, ("osd_cpu",), lambda one: scaled(one, demand=less))
-    model = model.changed((*DEVICES, *THREADS), lambda one: scaled(one, demand=less))
-    model = model.changed(("network",), lambda one: scaled(one, demand=less) if one.host in osd_hosts else one)
+    osd_hosts = {resource.host for resource in model.resources if resource.osd >= 0}
+    model = processors_changed(model, ("osd_cpu",), lambda resource: scaled(resource, demand=less))
+    model = model.changed((*DEVICES, *THREADS), lambda resource: scaled(resource, demand=less))
+    model = model.changed(
+        ("network",), lambda resource: scaled(resource, demand=less) if resource.host in osd_hosts else resource
+    )
     new: list[Resource] = []
-    for kind in dict.fromkeys(one.kind for one in model.resources if one.osd >= 0):
-        same = [one for one in model.having(kind) if one.osd >= 0]
+    for kind in dict.fromkeys(resource.kind for resource in model.resources if resource.osd >= 0):
+        same = [resource for resource in model.having(kind) if resource.osd >= 0]
         if len(same) < old:
             continue
-        demand, capacity = (np.mean([getattr(one, name) for one in same], axis=0) for name in ("demand", "capacity"))
+        demand, capacity = (
+            np.mean([getattr(resource, name) for resource in same], axis=0) for name in ("demand", "capacity")
+        )
         like = dataclasses.replace(same[0], host="", demand=demand, capacity=capacity)
         new += [dataclasses.replace(like, osd=osd, words=_of_osd(like, osd)) for osd in added]
-    shares = [np.append(own * less, np.full(len(added), 1 / count)) for own in (model.primaries, model.even)]
+    shares = [np.append(spread * less, np.full(len(added), 1 / count)) for spread in (model.primaries, model.even)]
     return dataclasses.replace(
         model, resources=(*model.resources, *new), osds=model.osds + added, primaries=shares[0], even=shares[1]
     )

@@ -40,17 +40,17 @@ def network_uses(samples: pa.Table) -> tuple[NetworkUse, ...]:
     use = np.maximum(received, sent) * 8 / floats(grouped, "speed_bits_per_s_max")
     lost = np.nansum([sums[name] for name in _COUNTS], axis=0)
     hosts = np.array(strings(grouped, "host"))
-    found = []
+    uses = []
     for host in np.unique(hosts):
-        own = hosts == host
-        known = use[own][np.isfinite(use[own])]
-        found.append(
+        of_host = hosts == host
+        known = use[of_host][np.isfinite(use[of_host])]
+        uses.append(
             NetworkUse(
                 str(host),
-                float(received[own].sum()),
-                float(sent[own].sum()),
+                float(received[of_host].sum()),
+                float(sent[of_host].sum()),
                 float(known.max()) if known.size else None,
-                float(lost[own].sum()),
+                float(lost[of_host].sum()),
             )
         )
-    return tuple(found)
+    return tuple(uses)

@@ -52,11 +52,11 @@ def quota_uses(cgroups: pa.Table, processes: pa.Table) -> tuple[QuotaUse, ...]:
     keys = {name: limited.column(name) for name in ("host", "process")}
     table = pa.table(keys | {name: pa.array(np.nan_to_num(values)) for name, values in weighed.items()})
     grouped = table.group_by(list(keys), use_threads=False).aggregate([(name, "sum") for name in weighed])
-    found = []
+    quotas = []
     for row in grouped.sort_by([(name, "ascending") for name in keys]).to_pylist():
         cores = row["allowed_sum"] / row["length_sum"]
         used = _cores(where(processes, host=row["host"], process=row["process"]))
-        found.append(
+        quotas.append(
             QuotaUse(
                 host=row["host"],
                 process=row["process"],
@@ -66,7 +66,7 @@ def quota_uses(cgroups: pa.Table, processes: pa.Table) -> tuple[QuotaUse, ...]:
                 throttled_cores=row["throttled_sum"] / row["counted_sum"] if row["counted_sum"] else None,
             )
         )
-    return tuple(found)
+    return tuple(quotas)
 
 
 def _cores(process: pa.Table) -> float | None:

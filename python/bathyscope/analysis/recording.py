@@ -132,12 +132,12 @@ def absences(perf_counter: pa.Table, start_ns: int, end_ns: int) -> tuple[Daemon
     gone = lasts[ends.max() - ends[lasts] > _GAP_PERIODS * lengths[lasts]]
     before = np.flatnonzero(same & (begins[1:] - ends[:-1] > _TOUCHING_NS))
     before = before[_others_between(ends, ends[before], begins[before + 1], lengths[before + 1])]
-    found = (
+    every_absence = (
         [DaemonAbsence(names[daemon[i]], start_ns, int(begins[i]), returned=True) for i in late]
         + [DaemonAbsence(names[daemon[i]], int(ends[i]), int(begins[i + 1]), returned=True) for i in before]
         + [DaemonAbsence(names[daemon[i]], int(ends[i]), end_ns, returned=False) for i in gone]
     )
-    return tuple(sorted(found, key=lambda absence: (absence.start_ns, absence.daemon)))
+    return tuple(sorted(every_absence, key=lambda absence: (absence.start_ns, absence.daemon)))
 
 
 def _others_between(ends: Ints, hole_starts: Ints, hole_ends: Ints, lengths: Ints) -> npt.NDArray[np.bool_]:

@@ -30,7 +30,7 @@ class DiskTime:
 
 def disk_times(samples: pa.Table, devices: Iterable[str]) -> dict[str, DiskTime]:
     """Return device → what the simulated disk that it is did, for those of `devices` that are one."""
-    found = {}
+    uses = {}
     for device in devices:
         rows = where(samples, device=device)
         window_ns = total(rows, "duration_ns")
@@ -42,5 +42,5 @@ def disk_times(samples: pa.Table, devices: Iterable[str]) -> dict[str, DiskTime]
         )
         faults = dict.fromkeys(fault for text in strings(rows, "faults") for fault in text.split("; ") if fault)
         late = lateness_ns / queue_ns if queue_ns > 0 else None
-        found[device] = DiskTime(busy, seek, rotation, transfer, queue_ns / window_ns, late, tuple(faults))
-    return found
+        uses[device] = DiskTime(busy, seek, rotation, transfer, queue_ns / window_ns, late, tuple(faults))
+    return uses

@@ -79,9 +79,9 @@ def _slowest_peers(ops: pa.Table) -> tuple[PeerWait, ...]:
         floats(grouped, name) for name in ("slowest_peer", "replica_wait_ns_sum", "replica_wait_ns_count")
     )
     everything = float(np.nansum(sums))
-    found = [
+    peer_waits = [
         PeerWait(int(peer), float(s / everything) if everything > 0 else 0.0, int(n))
         for peer, s, n in zip(peers, sums, counts, strict=True)
         if n > 0
     ]
-    return tuple(sorted(found, key=lambda p: (-p.wait_share, p.osd)))
+    return tuple(sorted(peer_waits, key=lambda p: (-p.wait_share, p.osd)))

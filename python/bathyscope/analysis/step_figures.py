@@ -130,8 +130,8 @@ class StepFigures:
         """The machine of the load, if its processors are known, and those of OSDs under test."""
         if self.host_cpu_ratio is None or not self.host_processors:
             return self.nodes
-        own = NodeUse(self.load_host, self.host_cpu_ratio, self.host_processors, None, self.host_steal_ratio)
-        return (own, *self.nodes)
+        client = NodeUse(self.load_host, self.host_cpu_ratio, self.host_processors, None, self.host_steal_ratio)
+        return (client, *self.nodes)
 
     @property
     def host_given_ratio(self) -> float:
@@ -233,7 +233,7 @@ def figures(step: Step, tables: Tables) -> StepFigures:
         read_from_cache_ratio=cached,
         tenants=None if on_disk else pool_uses(table_of(tables, "pool_io"), table_of(tables, "pool_wait")),
         quotas=quota_uses(table_of(tables, "cgroup_sample"), process),
-        directions=tuple(_direction(*one, histogram) for one in apart) if len(apart) > 1 else (),
+        directions=tuple(_direction(*part, histogram) for part in apart) if len(apart) > 1 else (),
     )
 
 
@@ -344,8 +344,8 @@ def _all_devices(tables: Tables, used: tuple[DeviceUse, ...], osds: frozenset[in
     roles = set(strings(table_of(tables, "device_sample"), "role"))
     sampled = {word for role in roles for word in role.split()}
     words = {word for device in used for word in device.role.split()}
-    own = {f"osd.{number}" for number in osds or ()}
-    return counters.covers(words, osds) and all(word in words for word in sampled if _osd(word) in own)
+    tested = {f"osd.{number}" for number in osds or ()}
+    return counters.covers(words, osds) and all(word in words for word in sampled if _osd(word) in tested)
 
 
 def _cores_by_process(process: pa.Table) -> dict[str, float]:
@@ -406,7 +406,10 @@ def _of_this_machine(machines: dict[str, pa.Table], facts: pa.Table) -> list[pa.
     names = set(strings(where(facts, name=SAME_MACHINE, value=HERE), "subject"))
     nodes = [name for name in machines if f"node {name}" in names]
     rows = [machines.pop(name) for name in nodes]
-    return [table.filter(pa.array([one != "host" for one in strings(table, "process")], pa.bool_())) for table in rows]
+    return [
+        table.filter(pa.array([process != "host" for process in strings(table, "process")], pa.bool_()))
+        for table in rows
+    ]
 
 
 def _host(process: pa.Table) -> tuple[float | None, float | None, int | None, float | None]:
@@ -434,5 +437,5 @@ def _nodes(machines: Mapping[str, pa.Table], devices: pa.Table, osds: frozenset[
     for name, process in machines.items():
         (ratio, steal, processors, _), cores = _host(process), _osd_cores(process, osds)
         if ratio is not None and processors and (cores or name in with_devices):
-            uses.append(NodeUse(name, ratio, processors, sum(own for _, own in cores) if cores else None, steal))
+            uses.append(NodeUse(name, ratio, processors, sum(used for _, used in cores) if cores else None, steal))
     return tuple(uses)

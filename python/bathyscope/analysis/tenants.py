@@ -54,13 +54,13 @@ def pool_uses(io: pa.Table, waits: pa.Table) -> tuple[PoolUse, ...] | None:
     rates = _rates(where(io, own=False), _times(io))
     pools, (counts, sums) = sums_by(where(waits, own=False), "pool", "op_count", "wait_ns_sum")
     seen = {pool: (int(counts[i]), float(sums[i])) for i, pool in enumerate(pools) if counts[i] > 0}
-    found = []
+    uses = []
     for pool in sorted(rates.keys() | seen.keys()):
         count, sum_ns = seen.get(pool, (0, 0.0))
         grown = rates.get(pool, (0.0, 0.0, 0.0, 0.0))
         if any(grown) or count:
-            found.append(PoolUse(pool, *grown, sum_ns / count if count else None, count))
-    return tuple(sorted(found, key=lambda use: -use.iops))
+            uses.append(PoolUse(pool, *grown, sum_ns / count if count else None, count))
+    return tuple(sorted(uses, key=lambda use: -use.iops))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -144,16 +144,16 @@ def _rates(io: pa.Table, times: Floats) -> dict[str, tuple[float, float, float, 
     if len(times) < 2:
         return {}
     from_middle = (times - times.mean()) / 1e9
-    found = {}
+    rates = {}
     for pool in sorted(set(strings(io, "pool"))):
-        own = where(io, pool=pool)
-        places = np.searchsorted(times, ints(own, "at_ns"))
+        of_pool = where(io, pool=pool)
+        places = np.searchsorted(times, ints(of_pool, "at_ns"))
         slopes = []
         for name in _COUNTED:
             grown = np.zeros(len(times))
-            np.add.at(grown, places, floats(own, name))
+            np.add.at(grown, places, floats(of_pool, name))
             course = np.cumsum(grown)
             slopes.append(max(0.0, float(from_middle @ (course - course.mean()) / (from_middle @ from_middle))))
         reads, writes, read_bytes, write_bytes = slopes
-        found[pool] = reads, writes, read_bytes, write_bytes
-    return found
+        rates[pool] = reads, writes, read_bytes, write_bytes
+    return rates

@@ -226,9 +226,9 @@ def _ceilings(case: Case) -> Iterator[Cause]:
         yield Cause(
             "load_rate", "", "the load does what it was asked for: its own rate is the limit", case.account.iops
         )
-    at = [one for one in case.account.limits if (one.reached.value or 0.0) >= AT_CEILING]
+    at = [ceiling for ceiling in case.account.limits if (ceiling.reached.value or 0.0) >= AT_CEILING]
     for resource in _HARD:
-        same = [one for one in at if one.resource == resource]
+        same = [ceiling for ceiling in at if ceiling.resource == resource]
         if same and (case.is_recorded or resource != "host_cpu" or case.account.concurrency > 1):
             cause = _cause_of(case, same)
             yield dataclasses.replace(cause, shared=resource in _SHARED)
@@ -265,7 +265,7 @@ def _cause_of(case: Case, same: list[Ceiling]) -> Cause:
 def _names(same: list[Ceiling]) -> str:
     """Return what several ceilings of one resource are of: three of them, and how many more."""
     more = f" and {len(same) - _NAMED_MAX} others" if len(same) > _NAMED_MAX else ""
-    return " and ".join(one.words for one in same[:_NAMED_MAX]) + more
+    return " and ".join(ceiling.words for ceiling in same[:_NAMED_MAX]) + more
 
 
 def _device(case: Case, same: list[Ceiling], reached: str) -> Cause:
@@ -277,7 +277,7 @@ def _device(case: Case, same: list[Ceiling], reached: str) -> Cause:
         "their" + first.source.removeprefix("its") if len(same) > 1 and first.source.startswith("its") else first.source
     )
     of = f"{reached} busy{arm}" if first.source == BUSY_TIME else f"{reached} of {its}"
-    devices = [one for one in case.account.ceilings if one.resource == first.resource]
+    devices = [ceiling for ceiling in case.account.ceilings if ceiling.resource == first.resource]
     alone = len(same) == 1 or 2 * len(same) <= len(devices)
     if len(devices) > 1 and not alone and len(same) == len(devices):
         kind = first.words.split("'s ")[-1].split(" (")[0] if "'s " in first.words else "device"
@@ -290,8 +290,8 @@ def _device(case: Case, same: list[Ceiling], reached: str) -> Cause:
 
 def _less(devices: list[Ceiling], first: Ceiling) -> str:
     """Return how much less than the others a device gives: it is slow then, rather than loaded too much."""
-    seen = [one for one in devices if one.source == THROTTLE or (one.reached.value or 0.0) >= _SEEN_MIN]
-    others = [one.capacity.value for one in seen if one is not first]
+    seen = [ceiling for ceiling in devices if ceiling.source == THROTTLE or (ceiling.reached.value or 0.0) >= _SEEN_MIN]
+    others = [ceiling.capacity.value for ceiling in seen if ceiling is not first]
     given = first.capacity.value
     middle = float(np.median([value for value in others if value is not None])) if others else 0.0
     if not given or middle < _LESS_RATIO * given:
@@ -302,7 +302,7 @@ def _less(devices: list[Ceiling], first: Ceiling) -> str:
 
 
 def _rest(devices: list[Ceiling], same: list[Ceiling]) -> str:
-    rest = [one.reached.value or 0.0 for one in devices if one not in same]
+    rest = [ceiling.reached.value or 0.0 for ceiling in devices if ceiling not in same]
     return f"; the others at most {format_percent(max(rest))}" if rest else ""
 
 
@@ -311,12 +311,12 @@ def _evenly(case: Case, devices: list[Ceiling], first: Ceiling) -> str:
 
     Even is over devices, as these are what is used up. That the weights give one more is said.
     """
-    done = sum(one.demand.value or 0.0 for one in devices)
+    done = sum(ceiling.demand.value or 0.0 for ceiling in devices)
     share, even = (first.demand.value or 0.0) / done if done else 0.0, 1 / len(devices)
     if share < _MORE_RATIO * even or not first.iops.value:
         return ""
     now, then = format_rate(first.iops.value), format_rate(first.iops.value * share / even)
-    expected = {f"osd.{one.osd}": one.expected_share for one in case.account.osds}.get(first.subject, even)
+    expected = {f"osd.{share.osd}": share.expected_share for share in case.account.osds}.get(first.subject, even)
     weight = f" (its CRUSH weight gives it {format_percent(expected)})" if expected >= _MORE_RATIO * even else ""
     return (
         f"; it does {format_percent(share)} of the devices' I/Os{weight}, so the load can be {now} IOPS at most: "
@@ -360,7 +360,7 @@ def _parts(use: CpuUse | None) -> list[tuple[str, float]]:
 
 def _standing_out(case: Case) -> Iterator[Cause]:
     hot = case.hot_spot
-    served = next((one.op_share.value or 0.0 for one in case.account.osds if hot and one.osd == hot.osd), 0.0)
+    served = next((share.op_share.value or 0.0 for share in case.account.osds if hot and share.osd == hot.osd), 0.0)
     if served < HOT_SHARE:
         # The histories hold the last seconds of some OSDs; the counters hold the whole step of all.
         hot = None
@@ -400,9 +400,9 @@ def _slow(case: Case, slow: Outlier) -> Cause:
 def _elsewhere(case: Case, slow: Outlier) -> str:
     """Return what is left where the devices of what is slow are idle: a part begins when a message begins to arrive."""
     names = {f"osd.{osd}" for osd in slow.osds}
-    own = [one for one in case.account.limits if one.subject in names]
-    devices = [one for one in own if one.resource == "device"]
-    if len(devices) < len(names) or (own[0].reached.value or 0.0) >= _IDLE_MAX:
+    ceilings = [ceiling for ceiling in case.account.limits if ceiling.subject in names]
+    devices = [ceiling for ceiling in ceilings if ceiling.resource == "device"]
+    if len(devices) < len(names) or (ceilings[0].reached.value or 0.0) >= _IDLE_MAX:
         return ""
     used, first = format_percent(devices[0].reached.value or 0.0), devices[0]
     which = f"{first.words} is" if len(names) == 1 else "its devices are"
@@ -416,10 +416,10 @@ def _slow_replica(case: Case) -> Iterator[Cause]:
     if len(peers) < 2 or (waits.value or 0.0) < _REPLICA_LIMIT:
         return
     first = peers[0]
-    own = {share.osd: share.own_ns.value for share in case.account.osds if share.own_ns.value}
-    others = [ns for osd, ns in own.items() if osd != first.osd]
+    own_ns = {share.osd: share.own_ns.value for share in case.account.osds if share.own_ns.value}
+    others = [ns for osd, ns in own_ns.items() if osd != first.osd]
     # Replicas that take equally long end a wait by turns, and one of them more often than the other.
-    if first.osd in own and others and own[first.osd] < _SLOWER_RATIO * float(np.median(others)):
+    if first.osd in own_ns and others and own_ns[first.osd] < _SLOWER_RATIO * float(np.median(others)):
         return
     if first.wait_share >= max(_MOST_WAITS, 1.5 / len(peers)):
         text = (
@@ -433,7 +433,7 @@ def _slow_replica(case: Case) -> Iterator[Cause]:
 def _uneven(case: Case) -> Iterator[Cause]:
     """Yield the OSD that serves far more, or because of its primary affinity far less, than even spreading gives."""
     shares = [share for share in case.account.osds if 0 < share.expected_share < 1]
-    others = sum(one.share.value or 0.0 for one in case.account.foreign if one.kind == "tenant")
+    others = sum(work.share.value or 0.0 for work in case.account.foreign if work.kind == "tenant")
     # The OSDs count the operations of all clients. With one I/O in flight nothing waits behind another.
     if not shares or others >= _OTHERS_MAX or case.account.concurrency <= 1:
         return
@@ -484,8 +484,8 @@ def _even(share: OsdShare) -> str:
 
 def _foreign(case: Case) -> Iterator[Cause]:
     """Yield the work of others. What a machine does besides holds a load back where the processors are used up."""
-    known = [one for one in case.account.foreign if one.kind not in OF_MACHINES]
-    work = [one for one in known if _counts(one, case.cluster.osd_count)]
+    works = [each_work for each_work in case.account.foreign if each_work.kind not in OF_MACHINES]
+    work = [each_work for each_work in works if _counts(each_work, case.cluster.osd_count)]
     for one in sorted(work, key=lambda one: -(one.share.value or 0.0)):
         minor = one.share.value is not None and one.share.value < FOREIGN_LIMIT
         # It holds clients back where it uses up what they need.
@@ -494,7 +494,7 @@ def _foreign(case: Case) -> Iterator[Cause]:
 
 
 def _nearest_reached(case: Case) -> float:
-    return max((one.reached.value or 0.0 for one in case.account.limits), default=0.0)
+    return max((ceiling.reached.value or 0.0 for ceiling in case.account.limits), default=0.0)
 
 
 def _counts(work: ForeignWork, osd_count: int) -> bool:
@@ -508,15 +508,16 @@ def _counts(work: ForeignWork, osd_count: int) -> bool:
 
 
 def _throttles(case: Case) -> Iterator[Cause]:
-    for one in case.account.throttles:
-        share = format_percent(one.held_share.value or 0.0)
+    for throttle in case.account.throttles:
+        share = format_percent(throttle.held_share.value or 0.0)
         text = (
-            f"the limit of {one.subject} on what is in flight ({one.option}) was full at {share} of the tries to enter"
-            if one.limit is None
-            else f"{one.option} of {one.limit} keeps {share} of the load generator's I/Os from being sent"
+            f"the limit of {throttle.subject} on what is in flight ({throttle.option}) was full at {share} of the "
+            "tries to enter"
+            if throttle.limit is None
+            else f"{throttle.option} of {throttle.limit} keeps {share} of the load generator's I/Os from being sent"
         )
-        alone = (one.held_share.value or 0.0) >= _HELD_ALONE
-        yield Cause("in_flight", one.subject, text, one.held_share, text, alone)
+        alone = (throttle.held_share.value or 0.0) >= _HELD_ALONE
+        yield Cause("in_flight", throttle.subject, text, throttle.held_share, text, alone)
 
 
 def _commits(case: Case) -> Iterator[Cause]:
@@ -524,7 +525,7 @@ def _commits(case: Case) -> Iterator[Cause]:
 
     It takes as many transactions at a time as wait for it, so a busy one alone is no limit.
     """
-    busy = next((one for one in case.account.ceilings if one.resource == "kv_sync"), None)
+    busy = next((ceiling for ceiling in case.account.ceilings if ceiling.resource == "kv_sync"), None)
     waits = sum(part.share.value or 0.0 for part in case.account.parts if part.place in ("kv_sync", "replica_wait"))
     if busy is None or (busy.reached.value or 0.0) < AT_CEILING or waits < PART_LIMIT:
         return
@@ -549,7 +550,9 @@ def _outside(case: Case) -> Iterator[Cause]:
     Replicas that commit as quickly as the primary does, and are waited for much longer, had the write late.
     """
     # Near the limit of what OSDs share, its processors above all, time passes outside of them for that reason.
-    near = any(one.resource in _SHARED and (one.reached.value or 0.0) >= _NEAR for one in case.account.limits)
+    near = any(
+        ceiling.resource in _SHARED and (ceiling.reached.value or 0.0) >= _NEAR for ceiling in case.account.limits
+    )
     if case.rate_reached or near or case.account.concurrency <= 1:
         return
     shares = {part.place: part.share.value or 0.0 for part in case.account.parts}
@@ -591,36 +594,40 @@ _QUESTIONS: tuple[Callable[[Case], Iterator[Cause]], ...] = (
 
 
 def _nearest(case: Case) -> Cause:
-    known = case.account.limits
-    if not known:
+    limits = case.account.limits
+    if not limits:
         text = "the nearest limit is not known, as neither devices nor CPU were measured"
         return Cause("unknown", "", text + _largest(case), Figure(None, "ratio"))
-    nearest = ", then ".join(f"{one.words}, {format_percent(one.reached.value or 0.0)} reached" for one in known[:3])
+    nearest = ", then ".join(
+        f"{ceiling.words}, {format_percent(ceiling.reached.value or 0.0)} reached" for ceiling in limits[:3]
+    )
     if case.unseen:
         unseen = " and ".join(case.unseen)
         text = f"of what was measured, nothing is at its ceiling; nearest limit: {nearest}; not known: {unseen}"
-        return Cause("unknown", known[0].subject, text + _largest(case), known[0].reached)
+        return Cause("unknown", limits[0].subject, text + _largest(case), limits[0].reached)
     if case.is_recorded:
         text = (
             f"no resource of the cluster is at its ceiling (nearest: {nearest}): clients ask for no more, or are held "
             "back before they reach it (by limits of their own, or their network)"
         )
-        return Cause("clients", "", text, known[0].reached)
+        return Cause("clients", "", text, limits[0].reached)
     text = f"no resource is at its ceiling; nearest limit: {nearest}"
-    return Cause("nearest", known[0].subject, text + _largest(case), known[0].reached)
+    return Cause("nearest", limits[0].subject, text + _largest(case), limits[0].reached)
 
 
 def _to_nearest(case: Case) -> str:
-    known = case.account.limits
+    limits = case.account.limits
     return (
-        f"; nearest limit: {known[0].words}, {format_percent(known[0].reached.value or 0.0)} reached" if known else ""
+        f"; nearest limit: {limits[0].words}, {format_percent(limits[0].reached.value or 0.0)} reached"
+        if limits
+        else ""
     )
 
 
 def _largest(case: Case) -> str:
     """Return where most of the latency is: the largest part, and the next one if that is much as well."""
     parts = sorted(case.account.parts, key=lambda part: -(part.share.value or 0.0))
-    named = [part for place, part in enumerate(parts[:2]) if place == 0 or (part.share.value or 0.0) >= _MUCH]
+    named = [part for index, part in enumerate(parts[:2]) if index == 0 or (part.share.value or 0.0) >= _MUCH]
     texts = [
         f"{format_percent(part.share.value or 0.0)} of the latency is {_PLACE_WORDS[part.place]}" for part in named[:1]
     ]
@@ -630,8 +637,8 @@ def _largest(case: Case) -> str:
 
 def _evidence(case: Case) -> Iterator[Evidence]:
     """Yield what the sentence rests on; the whole account is on the point beside it."""
-    for one in case.account.limits[:_EVIDENCE_MAX]:
-        yield Evidence(one.words, one.reached)
+    for ceiling in case.account.limits[:_EVIDENCE_MAX]:
+        yield Evidence(ceiling.words, ceiling.reached)
     slow = slow_part(case.account.osds)
     if slow is not None:
         yield Evidence(f"time of operations in {slow.name}", Figure(slow.time_share, "ratio"))

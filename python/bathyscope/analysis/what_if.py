@@ -117,15 +117,15 @@ def predict(
     asked = _Asked(point, disk_iops or {}, replicas)
     model, words, assumptions = measured, [], []
     for text in _parts(change):
-        one = _changed(model, text, asked)
-        model = one.model
-        words.append(one.words)
-        assumptions.append(one.assumption)
+        changed = _changed(model, text, asked)
+        model = changed.model
+        words.append(changed.words)
+        assumptions.append(changed.assumption)
     rates = _rates(measured, model)
     new = _value(measured, rates)
     same = model.asks_the_same(measured)
     iops = account.iops if same else _figure(new, rates, "1/s")
-    ratios = [found / measured.rate for found in rates]
+    ratios = [rate / measured.rate for rate in rates]
     ratio = Figure(1.0, "ratio", 1.0, 1.0) if same else _figure(new / float(measured.rate[0]), ratios, "ratio")
     nearest = model.nearest
     used = new * float(model.seconds(nearest)[0])
@@ -177,24 +177,24 @@ def _rates(measured: LoadModel, model: LoadModel) -> list[Floats]:
     replica_share = shares.get("replica_wait", 0.0)
     # More I/Os in flight commit in larger batches, so that a thread's own time for each of them falls.
     deeper = model.customers > measured.customers
-    found = []
+    rates = []
     for fit in _fits(measured, shares):
         new = _rate(fit, measured, model, replica_share, deeper=deeper)
         for _ in range(_ROUNDS if (new > measured.rate * (1 + _SAME)).any() else 0):
             then = _rate(fit, measured, at_rate(model, measured, new), replica_share, deeper=deeper)
             new = np.sqrt(new * then)
-        found.append(new)
-    return found
+        rates.append(new)
+    return rates
 
 
 def _rate(fit: _Fit, measured: LoadModel, model: LoadModel, replica_share: float, *, deeper: bool) -> Floats:
     """Return the rate of a model with the rest of the latency as it was fitted, below all ceilings."""
     new = solve(fit.network(model, replica_share), model.customers)
-    for one in model.resources:
-        if one.kind not in THREADS:
-            new = np.minimum(new, 1 / np.maximum(model.seconds(one), 1e-300))
+    for resource in model.resources:
+        if resource.kind not in THREADS:
+            new = np.minimum(new, 1 / np.maximum(model.seconds(resource), 1e-300))
         elif fit.threads_queue or not deeper:
-            new = np.minimum(new, 1 / np.maximum(_thread_s(measured, model, one, own=fit.threads_queue), 1e-300))
+            new = np.minimum(new, 1 / np.maximum(_thread_s(measured, model, resource, own=fit.threads_queue), 1e-300))
     return new
 
 
@@ -344,7 +344,7 @@ def _network(model: LoadModel, value: str, asked: _Asked) -> _Change:
     factor = _factor("network", value)
     hint = "links that report no speed (virtual ones) have no known limit"
     _known(model, ("network",), "a network link with a known speed for the load", asked, hint)
-    new = model.changed(("network",), lambda one: scaled(one, capacity=factor))
+    new = model.changed(("network",), lambda resource: scaled(resource, capacity=factor))
     return _Change(new, f"{_times(factor)} the network speed", "network: every link is that much faster")
 
 
@@ -354,7 +354,7 @@ def _disk(model: LoadModel, value: str, asked: _Asked) -> _Change:
         return _disk_class(model, value, asked, hint)
     factor = _factor("disk", value)
     _known(model, DEVICES, "what the disks can do, for the load", asked, hint)
-    new = model.changed(DEVICES, lambda one: scaled(one, capacity=factor))
+    new = model.changed(DEVICES, lambda resource: scaled(resource, capacity=factor))
     words = {2.0: "disks twice as fast", 0.5: "disks half as fast"}.get(factor, f"disks {factor:g} × as fast")
     return _Change(new, words, "disks: each does that many more I/Os a second")
 
@@ -368,13 +368,13 @@ def _disk_class(model: LoadModel, name: str, asked: _Asked, hint: str) -> _Chang
             f"the run did not measure a disk of class {name} with this pattern", hint=f"measure one: {given}"
         )
 
-    def change(one: Resource) -> Resource:
-        words = one.words.replace(old.upper(), name.upper())
-        if one.unit == "I/Os":
-            return dataclasses.replace(one, words=words, capacity=np.full_like(one.capacity, iops[name]))
+    def change(resource: Resource) -> Resource:
+        words = resource.words.replace(old.upper(), name.upper())
+        if resource.unit == "I/Os":
+            return dataclasses.replace(resource, words=words, capacity=np.full_like(resource.capacity, iops[name]))
         if not iops.get(old):
             raise UsageError(f"the run did not measure a disk of class {old} with this pattern", hint=hint)
-        return dataclasses.replace(scaled(one, capacity=iops[name] / iops[old]), words=words)
+        return dataclasses.replace(scaled(resource, capacity=iops[name] / iops[old]), words=words)
 
     words = f"{_CLASSES[name]} instead of {_CLASSES.get(old, 'the disks')}"
     assumption = (
@@ -423,7 +423,7 @@ def _qd(model: LoadModel, value: str, asked: _Asked) -> _Change:
 
 def _osds(model: LoadModel, value: str, asked: _Asked) -> _Change:
     count, old = _count("osds", value, 10000), len(model.osds)
-    if not old or not any(one.osd >= 0 for one in model.resources):
+    if not old or not any(resource.osd >= 0 for resource in model.resources):
         hint = "run with capture.perf_counters, capture.devices and capture.processes"
         raise UsageError(f"the OSDs' shares of {asked.point.step_key} are not known", hint=hint)
     if count < old:
@@ -469,11 +469,13 @@ def _sentence(words: str, iops: Figure, ratio: Figure, nearest: str, used: float
 
 def _common(model: LoadModel, *, grows: bool) -> tuple[str, ...]:
     account = model.account
-    found = [f"closed loop: {account.concurrency} I/Os in flight, each sent when one ends"]
-    if grows and any(model.is_shared(one) for one in model.having("osd_cpu", "client_cpu")):
-        found.append("processors without a quota: the busier they are, the less of their time an I/O takes")
+    assumptions = [f"closed loop: {account.concurrency} I/Os in flight, each sent when one ends"]
+    if grows and any(model.is_shared(resource) for resource in model.having("osd_cpu", "client_cpu")):
+        assumptions.append("processors without a quota: the busier they are, the less of their time an I/O takes")
     if account.iops.low is None:
-        found.append("one repeat: the interval has the model's uncertainty only")
+        assumptions.append("one repeat: the interval has the model's uncertainty only")
     if model.writes > 0 and model.osds:
-        found.append(f"a write is at {model.replicas} OSDs at once" if model.replicas > 1 else "a write is at one OSD")
-    return tuple(found)
+        assumptions.append(
+            f"a write is at {model.replicas} OSDs at once" if model.replicas > 1 else "a write is at one OSD"
+        )
+    return tuple(assumptions)

@@ -46,8 +46,8 @@ VERBS = {"bench": of_bench, "bench cleanup": of_cleanup}
 
 def permissions(needs: Iterable[Need]) -> list[Permission]:
     """Return what a key must be allowed to send to the monitors for `needs` to be made and removed."""
-    found = [permission for need in needs for permission in (*need.permissions, *_removing(need))]
-    return list({permission.prefix: permission for permission in found}.values())
+    needed = [permission for need in needs for permission in (*need.permissions, *_removing(need))]
+    return list({permission.prefix: permission for permission in needed}.values())
 
 
 def _removing(need: Need) -> list[Permission]:
@@ -64,8 +64,8 @@ def _data_cap(pool: str | None) -> str:
 def _caps(plan: Plan, sent: Sequence[Permission], pool: str | None, osd: str) -> Caps:
     mon, mgr = switch_caps(plan.quiesce)
     mon += phase_caps(plan.phases)
-    own = [] if pool else [permission.cap(PREFIX) for permission in sent]
-    return Caps(", ".join(["allow r", *own, *mon]), ", ".join(["allow r", *mgr]), osd)
+    caps = [] if pool else [permission.cap(PREFIX) for permission in sent]
+    return Caps(", ".join(["allow r", *caps, *mon]), ", ".join(["allow r", *mgr]), osd)
 
 
 def check(session: CephSession, needs: Sequence[Need], trial_name: str, *, cold: bool) -> str | None:

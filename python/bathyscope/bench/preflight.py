@@ -85,9 +85,9 @@ def check_space(
 ) -> None:
     """Raise UnhealthyError when what the steps write would fill the OSDs of a class beyond the plan's limit."""
     for device_class in dict.fromkeys(step.device_class for step in steps):
-        own = [step for step in steps if step.device_class == device_class]
-        stored = sum(need.cluster_bytes for need in needs_of(own, context))
-        stored += sum(LAYERS[step.layer].left_bytes(step, context) for step in own)
+        of_class = [step for step in steps if step.device_class == device_class]
+        stored = sum(need.cluster_bytes for need in needs_of(of_class, context))
+        stored += sum(LAYERS[step.layer].left_bytes(step, context) for step in of_class)
         members = up_osds(scope, device_class)
         size = sum(osd.size_bytes for osd in members)
         used = sum(osd.size_bytes * osd.fullness for osd in members)

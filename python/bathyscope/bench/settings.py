@@ -48,10 +48,10 @@ class Switch:
 
 def switches(session: CephSession, wanted: Quiesce) -> list[Switch]:
     """Return what a plan wants switched off and is on now; nothing is changed."""
-    found = []
+    switches = []
     if wanted.scrub:
         flags = _flags(session)
-        found += [
+        switches += [
             Switch(flag, "osd_flag", {"flag": flag}, needs.change(flag, "osd set", key=flag))
             for flag in _FLAGS
             if flag not in flags
@@ -60,8 +60,8 @@ def switches(session: CephSession, wanted: Quiesce) -> list[Switch]:
         active, stored = _balancer(session)
         if active:
             off = needs.change("balancer", "balancer off", daemon="mgr")
-            found.append(Switch("balancer off", "balancer", {"stored": stored}, off))
-    return found
+            switches.append(Switch("balancer off", "balancer", {"stored": stored}, off))
+    return switches
 
 
 def _flags(session: CephSession) -> set[str]:
@@ -164,8 +164,8 @@ def _possible(change: Change) -> bool:
         case "osd_option":
             return option in op_history.OPTIONS and re.fullmatch(r"osd\.[0-9]+", daemon) is not None
         case "mon_option":
-            known = {removal.option for removal in needs.REMOVALS.values()} - {None}
-            return option in known and daemon.startswith("mon.")
+            options = {removal.option for removal in needs.REMOVALS.values()} - {None}
+            return option in options and daemon.startswith("mon.")
         case _:
             return True
 

@@ -75,16 +75,16 @@ class BlockDevice:
 
 def block_devices(answers: Mapping[str, dict[str, Any]]) -> list[BlockDevice]:
     """Return the block devices that are open, of what the daemon of each cache said of its files. Raises ParseError."""
-    found = []
+    devices = []
     for cache, answer in answers.items():
         with parsing(f"the files of the cache '{cache}'"):
             for entry in as_list(answer["sources"]):
-                found += [
+                devices += [
                     BlockDevice(cache, source_name(entry), str(entry["dir"]), str(file["handle"]))
                     for file in map(as_dict, as_list(entry.get("files") or []))
                     if str(file.get("path") or "").lstrip("/") == BLOCK and file.get("is_in_use")
                 ]
-    return found
+    return devices
 
 
 def plain_name(recorded: str) -> bytes:
@@ -110,10 +110,10 @@ def extents_of(answer: str) -> Extents:
             # From here on there are names that clients chose.
             if line.startswith("attr "):
                 break
-            if (found := _USED_BLOB.match(line)) is not None:
-                used.add(found[1])
-            elif (found := _BLOB.match(line)) is not None:
-                blobs[found[1]] = found[2]
+            if (match := _USED_BLOB.match(line)) is not None:
+                used.add(match[1])
+            elif (match := _BLOB.match(line)) is not None:
+                blobs[match[1]] = match[2]
         if unknown := used - blobs.keys():
             raise ValueError(f"it does not say where the blob {min(unknown)} lies")
         return tuple(sorted({extent for items in blobs.values() for extent in _extents(items)}))
@@ -133,21 +133,21 @@ def places(session: CephSession, osd: int, names: Sequence[str], show: Callable[
 
     Raises ClusterError when it cannot say so, DeniedError, UnreachableError, ParseError.
     """
-    found: dict[str, Extents] = {}
+    extents: dict[str, Extents] = {}
     for start in range(0, len(names), _OBJECTS_AT_ONCE):
         show(f"osd.{osd}: asking where {len(names):,} objects lie, {start:,} are known")
         batch = names[start : start + _OBJECTS_AT_ONCE]
         for name, completed in zip(batch, session.commands([_request(osd, name) for name in batch]), strict=True):
             said = completed.stderr.decode("utf-8", "replace")
             if completed.exit_code == 0:
-                found[name] = extents_of(completed.stdout.decode("utf-8", "replace"))
+                extents[name] = extents_of(completed.stdout.decode("utf-8", "replace"))
             elif completed.exit_code == -errno.EINVAL and _UNKNOWN_COMMAND.search(said):
                 raise ClusterError(
                     f"osd.{osd} cannot say where objects lie", hint="OSDs of Ceph 20 and later can (`ceph versions`)"
                 )
             elif completed.exit_code != -errno.ENOENT:
                 answer_json(completed, session.client)
-    return found
+    return extents
 
 
 def _request(osd: int, name: str) -> CephRequest:

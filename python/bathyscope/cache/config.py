@@ -106,12 +106,12 @@ class CacheConfig:
         what, entries = f"the configuration of the cache '{name}'", list[Source | Unread]()
         with parsing(what):
             document = as_dict(load_json(content))
-            for place, entry in enumerate(as_list(document["sources"])):
+            for index, entry in enumerate(as_list(document["sources"])):
                 try:
-                    entries.append(_source(what, content, place, entry))
+                    entries.append(_source(what, content, index, entry))
                 except ParseError as error:
                     note(f"not served: {error.message}")
-                    entries.append(Unread.of(entry, place, error.message))
+                    entries.append(Unread.of(entry, index, error.message))
             return cls(name, str(document["cache"]["ssd"]), tuple(entries), document)
 
     @property
@@ -131,7 +131,7 @@ class CacheConfig:
 
     def content(self) -> bytes:
         """Return the file."""
-        entries = [one.entry if isinstance(one, Unread) else one.document() for one in self.entries]
+        entries = [entry.entry if isinstance(entry, Unread) else entry.document() for entry in self.entries]
         return json.dumps(self.rest | {"sources": entries}, indent=2).encode() + b"\n"
 
     @property
@@ -166,11 +166,11 @@ class CacheConfig:
         present = self.entry(source.name)
         if not isinstance(present, Source):
             return dataclasses.replace(self, entries=(*self.entries, source))
-        return dataclasses.replace(self, entries=tuple(source if one is present else one for one in self.entries))
+        return dataclasses.replace(self, entries=tuple(source if entry is present else entry for entry in self.entries))
 
     def without(self, entry: Source | Unread) -> CacheConfig:
         """Return it without an entry."""
-        return dataclasses.replace(self, entries=tuple(one for one in self.entries if one != entry))
+        return dataclasses.replace(self, entries=tuple(other for other in self.entries if other != entry))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -210,10 +210,10 @@ class Places:
         """Return the names of all caches. Raises CacheError."""
         with _as_root(self.configs):
             try:
-                found = [path.stem for path in self.configs.iterdir() if path.suffix == ".json"]
+                names = [path.stem for path in self.configs.iterdir() if path.suffix == ".json"]
             except FileNotFoundError:
                 return []
-            return sorted(name for name in found if _NAME.fullmatch(name))
+            return sorted(name for name in names if _NAME.fullmatch(name))
 
     def load(self, name: str, note: Note = _ignore) -> CacheConfig:
         """Return the configuration of a cache; `note` is told of entries that are not understood.
@@ -237,8 +237,8 @@ class Places:
         return name
 
     def _missing(self, name: str) -> UsageError:
-        known = ", ".join(self.names())
-        hint = f"caches of this machine: {known}" if known else f"make one: bathy cache create {name} DEVICE"
+        names = ", ".join(self.names())
+        hint = f"caches of this machine: {names}" if names else f"make one: bathy cache create {name} DEVICE"
         return UsageError(f"there is no cache '{name}'", hint=hint)
 
     def served_before(self, name: str) -> list[str]:
@@ -273,13 +273,13 @@ class Places:
 
     def load_all(self, note: Note = _ignore) -> dict[str, CacheConfig]:
         """Return the configurations by name; one that cannot be read is noted and left out. Raises CacheError."""
-        found = {}
+        configs = {}
         for name in self.names():
             try:
-                found[name] = self.load(name, note)
+                configs[name] = self.load(name, note)
             except BathyscopeError as error:
                 note(f"the cache '{name}' is left out: {error.message}")
-        return found
+        return configs
 
     def new(self, name: str, ssd: str, **settings: Any) -> CacheConfig:
         """Return the configuration of a cache without sources; `settings` say how it works. Raises UsageError."""
@@ -337,15 +337,15 @@ class Places:
         """
         check_name(source, "source")
         configs = [self.load(cache, note)] if cache is not None else [*self.load_all(note).values()]
-        found = [(config, entry) for config in configs if (entry := config.entry(source)) is not None]
-        if len(found) > 1:
-            names = ", ".join(config.name for config, _ in found)
+        entries = [(config, entry) for config in configs if (entry := config.entry(source)) is not None]
+        if len(entries) > 1:
+            names = ", ".join(config.name for config, _ in entries)
             raise UsageError(f"several caches have a source '{source}': {names}", hint="name one: --cache CACHE")
-        if not found:
+        if not entries:
             where = f"the cache '{cache}' has" if cache is not None else "no cache has"
             no = " no" if cache is not None else ""
             raise UsageError(f"{where}{no} source '{source}'", hint="bathy cache source list")
-        return found[0]
+        return entries[0]
 
     def remove(self, name: str) -> None:
         """Delete the configuration of a cache and what was kept apart from its SSD. Raises CacheError."""
@@ -373,7 +373,7 @@ def _line_of(text: str, place: int) -> int:
 
 
 def _entry_at(text: str, at: int) -> int:
-    return next(place for place in range(at, len(text)) if text[place] not in " \t\r\n,")
+    return next(index for index in range(at, len(text)) if text[index] not in " \t\r\n,")
 
 
 def check_mode(mode: str) -> str:

@@ -65,20 +65,20 @@ def curves(cache: str, answer: Mapping[str, Any], *, only: str | None = None) ->
 
     With `only` it is that of one source.
     """
-    known: list[Curve] = []
+    present: list[Curve] = []
     missing: list[str] = []
     with parsing(f"the curve of the cache '{cache}'"):
         for source, entry in _entries(answer):
             if only not in {None, source}:
                 continue
-            found = entry["curve"]
-            if found is None:
+            curve = entry["curve"]
+            if curve is None:
                 missing.append(f"{_name(cache, source)}: no curve: {entry.get('reason')}.")
                 continue
-            known.append(_curve(cache, source, found))
-    if only is not None and not known and not missing:
+            present.append(_curve(cache, source, curve))
+    if only is not None and not present and not missing:
         missing.append(f"{_name(cache, only)}: no curve: it is not served any more.")
-    return known, missing
+    return present, missing
 
 
 def curve(
@@ -89,18 +89,18 @@ def curve(
     remarks: Sequence[str] = (),
 ) -> ActivityFinding:
     """Return the curves of caches and sources, or of one source, with the reads that stand behind each."""
-    known, unseen = [], [*remarks]
+    all_curves, unseen = [], [*remarks]
     for snapshot in snapshots:
-        found, missing = curves(snapshot.cache, answers[snapshot.cache], only=source)
-        known += found
+        present, missing = curves(snapshot.cache, answers[snapshot.cache], only=source)
+        all_curves += present
         unseen += missing
-    rows = tuple(row for one in known for row in _rows(one))
+    rows = tuple(row for curve in all_curves for row in _rows(curve))
     # A cache with many sources has a sentence for itself; theirs are in the table.
-    said = [one for one in known if one.source == source]
-    unseen += [f"{one.name}: {_evidence(one)}" for one in said]
-    if any(one.source is not None for one in known):
+    said = [curve for curve in all_curves if curve.source == source]
+    unseen += [f"{curve.name}: {_evidence(curve)}" for curve in said]
+    if any(curve.source is not None for curve in all_curves):
         unseen.append(_OWN)
-    nothing = "There are curves of sources alone." if known else "There is no curve yet."
+    nothing = "There are curves of sources alone." if all_curves else "There is no curve yet."
     end_ns = max(snapshot.at_ns for snapshot in snapshots)
     return ActivityFinding(
         view="cache curve",
@@ -143,36 +143,36 @@ def _point(point: Mapping[str, Any]) -> Point:
     return Point(as_int(point["size_bytes"]), as_float(point["size_ratio"]), None if hits is None else as_float(hits))
 
 
-def _rows(one: Curve) -> Iterator[tuple[Any, ...]]:
-    for point in one.points:
+def _rows(curve: Curve) -> Iterator[tuple[Any, ...]]:
+    for point in curve.points:
         is_present = "present" if point.size_ratio == 1 else ""
         yield (
-            one.cache,
-            one.source,
+            curve.cache,
+            curve.source,
             point.size_bytes,
             point.hit_ratio,
             point.size_ratio,
             is_present,
-            one.reads,
-            one.sampled,
+            curve.reads,
+            curve.sampled,
         )
 
 
-def _sentence(one: Curve) -> str:
-    present, twice = one.at(1), one.at(2)
+def _sentence(curve: Curve) -> str:
+    present, twice = curve.at(1), curve.at(2)
     if present is None or present.hit_ratio is None:
-        return f"{one.name}: the hits at the present size are not known, as the sample has too few lines for it."
-    sentence = f"{one.name}: {format_percent(present.hit_ratio)} hits at the present size"
+        return f"{curve.name}: the hits at the present size are not known, as the sample has too few lines for it."
+    sentence = f"{curve.name}: {format_percent(present.hit_ratio)} hits at the present size"
     if twice is None or twice.hit_ratio is None:
         return f"{sentence}."
     return f"{sentence}, {format_percent(twice.hit_ratio)} at twice the size ({format_bytes(twice.size_bytes)})."
 
 
-def _evidence(one: Curve) -> str:
+def _evidence(curve: Curve) -> str:
     """Return the sentence that says how much stands behind a curve."""
-    error = "not known" if one.error_bound is None else f"at most {format_percent(one.error_bound)}"
-    policy = f" of a cache with the policy {one.policy}" if one.policy else ""
+    error = "not known" if curve.error_bound is None else f"at most {format_percent(curve.error_bound)}"
+    policy = f" of a cache with the policy {curve.policy}" if curve.policy else ""
     return (
-        f"Hit ratios{policy}, estimated from {one.sampled:,} sampled of {one.reads:,} reads of lines. "
+        f"Hit ratios{policy}, estimated from {curve.sampled:,} sampled of {curve.reads:,} reads of lines. "
         f"Their error is {error}."
     )

@@ -109,8 +109,8 @@ class Daemon:
     def _pids(self) -> list[int]:
         """Return the daemon's process id as it says it, and as the kernel does: in a container they differ."""
         answer, said = self._asked({"query": "status"})
-        own = [] if answer.get("pid") is None else [as_int(answer["pid"])]
-        return own + [int(found[1]) for path, _ in said.files if (found := _OF_PROCESS.match(path)) is not None]
+        pids = [] if answer.get("pid") is None else [as_int(answer["pid"])]
+        return pids + [int(match[1]) for path, _ in said.files if (match := _OF_PROCESS.match(path)) is not None]
 
     def _is_served_by(self, identity: ProcessIdentity) -> bool:
         try:
@@ -213,7 +213,7 @@ class Daemon:
             sources = as_list(self.status()["sources"])
         except (CacheError, KeyError, TypeError):
             return ""
-        opened = sum(as_int((as_dict(one).get("in_use") or {}).get("open_files") or 0) for one in sources)
+        opened = sum(as_int((as_dict(source).get("in_use") or {}).get("open_files") or 0) for source in sources)
         return f"; {opened} open files are served until they are closed" if opened else ""
 
     def log_hint(self) -> str:
@@ -259,7 +259,7 @@ def bathyd(host: Host, *words: str) -> bytes:
 def _said(log: bytes, cache: str, where: str) -> CacheError:
     """Return the error that bathyd ended with, which it writes as a line and a `hint:` line."""
     text = log.decode("utf-8", "replace")
-    found = re.search(r"^bathyd: (.*)\nhint: (.*)", text, re.MULTILINE)
-    if found is None:
+    match = re.search(r"^bathyd: (.*)\nhint: (.*)", text, re.MULTILINE)
+    if match is None:
         return CacheError(f"bathyd ended: {last_line(log)}", hint=where)
-    return CacheError(f"cache '{cache}': {found[1]}" if cache else found[1], hint=found[2])
+    return CacheError(f"cache '{cache}': {match[1]}" if cache else match[1], hint=match[2])

@@ -48,7 +48,7 @@ def find(places: Places, host: Host, cache: str, directory: str) -> Found:
         return Found(
             tuple(_link(as_dict(entry)) for entry in as_list(answer["devices"])),
             answer["encrypted"],
-            tuple(str(one) for one in as_list(answer["mounts_below"])),
+            tuple(str(path) for path in as_list(answer["mounts_below"])),
         )
 
 

@@ -52,10 +52,10 @@ def checked_directory(text: str, configs: list[CacheConfig], host: Host) -> str:
             if path.is_relative_to(other) or other.is_relative_to(path):
                 hint = "a source must not lie within another one"
                 raise UsageError(f"{path} overlaps {other}, the source '{source.name}'", hint=hint)
-        for own in (config.ssd, str(config.rest.get("state", ""))):
-            if own and Path(own).is_relative_to(path):
+        for reserved in (config.ssd, str(config.rest.get("state", ""))):
+            if reserved and Path(reserved).is_relative_to(path):
                 hint = "choose a directory that does not hold the cache"
-                raise UsageError(f"{own} of the cache '{config.name}' lies in {path}", hint=hint)
+                raise UsageError(f"{reserved} of the cache '{config.name}' lies in {path}", hint=hint)
     # What is mounted is known without a touch of the directory, which may hang.
     _must_not_be_served(str(path), host)
     _must_be_local(str(path), host)
@@ -101,9 +101,9 @@ _NETWORK_KINDS = frozenset({
 def _must_be_local(directory: str, host: Host) -> None:
     """Raise UsageError for a directory whose file system cannot be cached."""
     kind, point = "", ""
-    for found, at in _mounts(host):
+    for mounted_kind, at in _mounts(host):
         if Path(directory).is_relative_to(at) and len(at) >= len(point):
-            kind, point = found, at
+            kind, point = mounted_kind, at
     what = (
         "a file system of the kernel" if kind in _KERNEL_KINDS
         else "a network file system" if kind in _NETWORK_KINDS
@@ -123,7 +123,7 @@ def release(directories: Sequence[str], cache: str, host: Host) -> dict[str, Bat
     """
     failures: dict[str, BathyscopeError] = {}
     # Mounts may lie over each other.
-    while mounted := [one for one in directories if one not in failures and _OWN_KIND in _mounts_on(one, host)]:
+    while mounted := [path for path in directories if path not in failures and _OWN_KIND in _mounts_on(path, host)]:
         asked: dict[str, Running] = {}
         for one in mounted:
             try:

@@ -48,5 +48,5 @@ def _plain(text: str) -> str | None:
     """Return text without its escapes; None for an escape that there is not."""
     pieces = re.split(r"\\(.?)", text)
     # Every second piece is the letter after a backslash.
-    plain = [_ESCAPES.get(piece) if place % 2 else piece for place, piece in enumerate(pieces)]
+    plain = [_ESCAPES.get(piece) if index % 2 else piece for index, piece in enumerate(pieces)]
     return None if None in plain else "".join(str(piece) for piece in plain)

@@ -156,21 +156,21 @@ def _curves(curves: Sequence[Curve]) -> Iterator[str]:
     hits = "Estimated read hit ratio that an LRU cache of size_ratio times the present size would have had"
     sampled = "Reads of lines that the hit ratios are estimated from"
     for prefix, whose, is_of_source in (("curve", "", False), ("source_curve", ", for the source alone", True)):
-        of_these = [one for one in curves if (one.source is not None) == is_of_source]
+        of_these = [curve for curve in curves if (curve.source is not None) == is_of_source]
         yield from _head(f"{prefix}_hit_ratio", "gauge", f"{hits}{whose}.")
-        for one in of_these:
-            for point in one.points:
+        for of_curve in of_these:
+            for point in of_curve.points:
                 if point.hit_ratio is not None:
                     size = ("size_ratio", f"{point.size_ratio:.4g}")
-                    yield _sample(f"{prefix}_hit_ratio", (*_whose(one), size), point.hit_ratio)
+                    yield _sample(f"{prefix}_hit_ratio", (*_whose(of_curve), size), point.hit_ratio)
         yield from _head(f"{prefix}_sampled_reads", "gauge", f"{sampled}{whose}.")
-        for one in of_these:
-            yield _sample(f"{prefix}_sampled_reads", _whose(one), one.sampled)
+        for of_curve in of_these:
+            yield _sample(f"{prefix}_sampled_reads", _whose(of_curve), of_curve.sampled)
 
 
-def _whose(one: Curve) -> _Labels:
-    cache = ("cache", one.cache)
-    return (cache,) if one.source is None else (cache, ("source", one.source))
+def _whose(curve: Curve) -> _Labels:
+    cache = ("cache", curve.cache)
+    return (cache,) if curve.source is None else (cache, ("source", curve.source))
 
 
 def _ssd_states(caches: Sequence[Span]) -> Iterator[str]:

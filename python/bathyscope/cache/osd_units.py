@@ -130,10 +130,8 @@ def remove_drop_in(places: Places, host: Host, directory: str, note: Callable[[s
 
 
 def _is_unit_installed(places: Places, cache: str) -> bool:
-    directories = [
-        places.root / place / "systemd/system" for place in ("etc", "run", "usr/local/lib", "usr/lib", "lib")
-    ]
-    return any((place / name).is_file() for place in directories for name in (UNIT_TEMPLATE, unit(cache)))
+    directories = [places.root / name / "systemd/system" for name in ("etc", "run", "usr/local/lib", "usr/lib", "lib")]
+    return any((directory / name).is_file() for directory in directories for name in (UNIT_TEMPLATE, unit(cache)))
 
 
 def _must_reload(places: Places, host: Host, directories: Sequence[str]) -> bool:

@@ -34,7 +34,10 @@ def placed_objects(
 ) -> ActivityFinding:
     """Return the objects with the most operations of a run, which were recorded in `span_ns`, the busiest first."""
     ordered = sorted(placed, key=lambda one: -one.recorded.read_count - one.recorded.write_count)
-    allocated, cached = sum(one.allocated_bytes for one in ordered), sum(one.cached_bytes for one in ordered)
+    allocated, cached = (
+        sum(placed.allocated_bytes for placed in ordered),
+        sum(placed.cached_bytes for placed in ordered),
+    )
     sentence = (
         f"Objects with the most operations: {len(ordered):,}; {format_bytes(cached)} of their "
         f"{format_bytes(allocated)} are cached."

@@ -68,7 +68,7 @@ def _less(key: str, heading: str, unit: Unit, path: str, *others: str, rank: int
     """Return the column of a counter without what other counters have of it."""
 
     def take(span: Span) -> float | None:
-        values = [span.count(one) for one in (path, *others)]
+        values = [span.count(name) for name in (path, *others)]
         known = [value for value in values if value is not None]
         return known[0] - sum(known[1:]) if len(known) == len(values) else None
 
@@ -415,10 +415,10 @@ def _joined(tables: Sequence[Table]) -> Table:
     """Return one table of several that have the same rows: the first table, then what others have besides it."""
     columns, rows = list(tables[0].columns), [list(row) for row in tables[0].rows]
     for table in tables[1:]:
-        places = [place for place, column in enumerate(table.columns) if column not in columns]
-        columns += [table.columns[place] for place in places]
+        places = [index for index, column in enumerate(table.columns) if column not in columns]
+        columns += [table.columns[index] for index in places]
         for row, more in zip(rows, table.rows, strict=True):
-            row += [more[place] for place in places]
+            row += [more[index] for index in places]
     return Table("statistics", "Statistics", tuple(columns), tuple(tuple(row) for row in rows))
 
 
@@ -565,7 +565,7 @@ def with_time(finding: ActivityFinding) -> ActivityFinding:
     """Return a report whose rows begin with the end of the interval, for rows of many intervals in one file."""
     time = Column("ended_ns", "Ended", "time")
     tables = tuple(
-        Table(one.key, one.title, (time, *one.columns), tuple((finding.end_ns, *row) for row in one.rows))
-        for one in finding.tables
+        Table(table.key, table.title, (time, *table.columns), tuple((finding.end_ns, *row) for row in table.rows))
+        for table in finding.tables
     )
     return dataclasses.replace(finding, tables=tables)

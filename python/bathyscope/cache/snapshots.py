@@ -41,11 +41,11 @@ class Snapshot:
 
         They were stopped since its start, or are not understood.
         """
-        known = {*self.sources(), *(name for name, _ in self.stopped())}
+        sources = {*self.sources(), *(name for name, _ in self.stopped())}
         stopped = "stopped; serve it: bathy cache source start"
         missing = [
-            *(_unserved(source, f"{stopped} {source.name}") for source in config.sources if source.name not in known),
-            *(_unserved(entry, entry.problem) for entry in config.unread if entry.name not in known),
+            *(_unserved(source, f"{stopped} {source.name}") for source in config.sources if source.name not in sources),
+            *(_unserved(entry, entry.problem) for entry in config.unread if entry.name not in sources),
         ]
         return dataclasses.replace(self, answer=self.answer | {"sources": [*self._entries(), *missing]})
 
@@ -113,8 +113,8 @@ class Span:
 
     def text(self, path: str) -> str | None:
         """Return a text as it is now; None where there is none."""
-        found = _at(self.now, path)
-        return None if found is None else str(found)
+        value = _at(self.now, path)
+        return None if value is None else str(value)
 
     def count(self, path: str) -> float | None:
         """Return by how much a counter has grown; None where it is not known, or has begun anew. Raises ParseError."""
@@ -136,8 +136,8 @@ class Span:
 
     def percentile_ns(self, path: str, name: str, share: float) -> float | None:
         """Return a percentile of latencies: the daemon's own from its start on, else the bound of its bucket."""
-        if self.before is None and (own := _number(self.now, f"{path}.latency_ns_{name}")) is not None:
-            return own
+        if self.before is None and (mean_ns := _number(self.now, f"{path}.latency_ns_{name}")) is not None:
+            return mean_ns
         requests = self.count(f"{path}.requests")
         if not requests:
             return None
@@ -182,20 +182,20 @@ def is_continued(now: Snapshot, before: Snapshot) -> bool:
 
 
 def _at(document: dict[str, Any], path: str) -> Any:
-    found: Any = document
+    value: Any = document
     for key in path.split("."):
-        if not isinstance(found, dict):
+        if not isinstance(value, dict):
             return None
-        found = found.get(key)
-    return found
+        value = value.get(key)
+    return value
 
 
 def _number(document: dict[str, Any], path: str) -> float | None:
-    found = _at(document, path)
-    if found is None or isinstance(found, bool):
+    value = _at(document, path)
+    if value is None or isinstance(value, bool):
         return None
     with parsing(f"'{path}' in the answer of a cache's daemon"):
-        return found if isinstance(found, int) else as_float(found)
+        return value if isinstance(value, int) else as_float(value)
 
 
 def latency_total_ns(document: dict[str, Any], path: str) -> float | None:

@@ -23,7 +23,7 @@ def checked_place(path: Path, size_bytes: int | None, configs: list[CacheConfig]
     # A link below /dev/disk/by-id stays as it is written: it is the name that lasts.
     whole = Path(os.path.abspath(path))  # noqa: PTH100 - without following links
     try:
-        found = whole.stat()
+        status = whole.stat()
     except FileNotFoundError:
         if not whole.parent.is_dir():
             raise UsageError(f"{whole.parent} does not exist", hint="make the directory first") from None
@@ -34,14 +34,14 @@ def checked_place(path: Path, size_bytes: int | None, configs: list[CacheConfig]
         return whole
     except OSError as error:
         raise UsageError(f"{whole}: {error.strerror}", hint="name a block device or a file") from error
-    if not (stat.S_ISBLK(found.st_mode) or stat.S_ISREG(found.st_mode)):
+    if not (stat.S_ISBLK(status.st_mode) or stat.S_ISREG(status.st_mode)):
         raise UsageError(f"{whole} is neither a block device nor a file", hint="name a block device or a file")
     for config in configs:
         other = Path(config.ssd)
-        if other.exists() and os.path.samestat(other.stat(), found):
+        if other.exists() and os.path.samestat(other.stat(), status):
             hint = f"bathy cache delete {config.name}"
             raise UsageError(f"{whole} is the SSD of the cache '{config.name}'", hint=hint)
-        if other.exists() and stat.S_ISBLK(found.st_mode) and other.stat().st_rdev == found.st_rdev:
+        if other.exists() and stat.S_ISBLK(status.st_mode) and other.stat().st_rdev == status.st_rdev:
             raise UsageError(
                 f"{whole} is the SSD of the cache '{config.name}'", hint=f"bathy cache delete {config.name}"
             )

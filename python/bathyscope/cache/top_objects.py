@@ -50,8 +50,8 @@ def top_objects(
 ) -> ActivityFinding:
     """Return the files with the most requests of each source, or the objects of each FileStore OSD."""
     spans = _asked(snapshots, answers, source, limit)
-    own, places, unseen = _objects(spans) if kind == "objects" else _files(spans)
-    columns = (*own, Column("source", "Source", rank=1), *_FIGURE_COLUMNS)
+    other_columns, places, unseen = _objects(spans) if kind == "objects" else _files(spans)
+    columns = (*other_columns, Column("source", "Source", rank=1), *_FIGURE_COLUMNS)
     rows = tuple((*place, span.name, *_figures(span)) for place, span in places)
     end_ns = max(snapshot.at_ns for snapshot in snapshots)
     start_ns = end_ns - round(max(snapshot.uptime_s for snapshot in snapshots) * 1e9)
@@ -86,14 +86,14 @@ def _objects(spans: Sequence[Span]) -> _Places:
     block_stores, others = set(), 0
     for span in spans:
         path = _path_of(span) or ""
-        found = object_of(path)
+        name = object_of(path)
         if path in _BLOCK_NAMES:
             block_stores.add(span.name)
-        elif found is None:
+        elif name is None:
             others += 1
         else:
-            image = image_id_of(found.name[: -NUMBER_DIGITS - 1].encode())
-            places.append(((found.name, image, found.pool, found.namespace, found.snapshot), span))
+            image = image_id_of(name.name[: -NUMBER_DIGITS - 1].encode())
+            places.append(((name.name, image, name.pool, name.namespace, name.snapshot), span))
     unseen = []
     if block_stores:
         unseen.append(
@@ -120,7 +120,7 @@ def _asked(
     snapshots: Sequence[Snapshot], answers: Mapping[str, dict[str, Any]], source: str | None, limit: int
 ) -> list[Span]:
     """Return what is known of each file, named by its source, those with the most requests first."""
-    found = []
+    spans = []
     for snapshot in snapshots:
         with parsing(f"the files of the cache '{snapshot.cache}'"):
             for entry in as_list(answers[snapshot.cache]["sources"]):
@@ -128,10 +128,11 @@ def _asked(
                 if source in (None, name):
                     # A cache without its SSD counts no files.
                     every = as_list(entry.get("files") or [])[:limit]
-                    found += [
-                        Span(snapshot.cache, name, snapshot.uptime_s, snapshot.uptime_s, as_dict(one)) for one in every
+                    spans += [
+                        Span(snapshot.cache, name, snapshot.uptime_s, snapshot.uptime_s, as_dict(file))
+                        for file in every
                     ]
-    return sorted(found, key=lambda span: -_requests(span))
+    return sorted(spans, key=lambda span: -_requests(span))
 
 
 def _requests(span: Span) -> float:

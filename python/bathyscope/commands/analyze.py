@@ -81,9 +81,9 @@ def analyze(  # noqa: PLR0917 - one parameter for each option
         return
     if view in VIEWS:
         check_table(table, VIEWS[view].tables)
-    found = Workspace(workspace).open_run(run)
+    opened = Workspace(workspace).open_run(run)
     finding = finding_of_view(
-        found, view, image=image, zones=zones, every_object=every_object, step=step, since=since, until=until
+        opened, view, image=image, zones=zones, every_object=every_object, step=step, since=since, until=until
     )
     # What cannot be printed is refused before a file is written.
     views.render(finding, output, table=table)
@@ -149,12 +149,12 @@ def finding_of_view(
         raise UsageError(f"the view {view} is not of one image", hint=f"bathy analyze {run.id} {image} --view image")
     part = part_of(run, since, until) if step is None else step_of(run, chosen(step, step_keys(run), run.id))
     question = dataclasses.replace(part, image=image, zones=zones, every_object=every_object)
-    found = view_of(run, view, question)
-    if image is not None and not found.facts and not any(table.rows for table in found.tables):
-        known = images_of(run)
-        if image not in known:
+    finding = view_of(run, view, question)
+    if image is not None and not finding.facts and not any(table.rows for table in finding.tables):
+        names = images_of(run)
+        if image not in names:
             otherwise = f"name it as POOL/[NAMESPACE/]IMAGE; bathy analyze {run.id} lists the images"
             raise UsageError(
-                f"run {run.id} knows nothing of an image '{image}'", hint=did_you_mean(image, known, otherwise)
+                f"run {run.id} knows nothing of an image '{image}'", hint=did_you_mean(image, names, otherwise)
             )
-    return found
+    return finding

@@ -183,14 +183,14 @@ def delete(
         daemon = _daemon(places, name)
         if daemon.is_up():
             raise CacheError(f"the cache '{name}' is running", hint=f"stop it first: bathy cache stop {name}")
-        for one in served:
-            directory.must_not_be_dead(one, name, daemon.host)
+        for path in served:
+            directory.must_not_be_dead(path, name, daemon.host)
         if not yes:
             if not sys.stdin.isatty():
                 raise UsageError(f"nobody can be asked whether to delete '{name}'", hint="say --yes")
             typer.confirm(f"delete the cache '{name}' with {len(served)} sources?", abort=True, err=True)
-        for one in served:
-            cache_source.remove_drop_in(places, daemon, one)
+        for path in served:
+            cache_source.remove_drop_in(places, daemon, path)
         places.remove(name)
     say(f"the cache '{name}' is deleted; {ssd} still has its data: it can be used again with --force")
 
@@ -209,7 +209,7 @@ def _configured(places: Places, name: str) -> tuple[list[str], str, bool]:
     directories = config.directories
     if config.unread:
         others, understood = places.directories_of_others(name), {source.directory for source in config.sources}
-        directories = [one for one in directories if one in understood or one not in others]
+        directories = [path for path in directories if path in understood or path not in others]
         directories += places.served_before(name)
     return [*dict.fromkeys(directories)], config.ssd, config.notices_changes
 
@@ -269,7 +269,7 @@ def start(name: CacheArgument, root: CacheRootOption = Path("/")) -> None:
     with status_line() as show:
         daemon.start(show)
     unserved = {entry["dir"]: entry for entry in daemon.status()["sources"] if not is_served(entry)}
-    served = [one.directory for one in config.sources if one.directory not in unserved]
+    served = [path.directory for path in config.sources if path.directory not in unserved]
     say(f"the cache '{name}' serves {', '.join(served) or 'no directory yet'}")
     for entry in unserved.values():
         say(f"not served: {entry.get('problem')}; {entry.get('hint')}")
@@ -328,7 +328,7 @@ def release(
         # The trouble of one directory must not keep the OSDs of the others down, nor one step the next of the same.
         unreleased = directory.release(served, name, daemon.host)
         failures: list[BathyscopeError] = [*unreleased.values()]
-        plain = [one for one in served if one not in unreleased]
+        plain = [path for path in served if path not in unreleased]
         for one in plain:
             say(f"NOT CACHED: {one} is a plain directory, since the daemon of the cache '{name}' cannot run")
         # With a drop-in of an earlier version the OSD would require the unit that has failed.

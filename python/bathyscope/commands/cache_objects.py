@@ -104,7 +104,7 @@ def cached_objects(
                 continue
             rows = query([run], _BUSIEST.format(osd=osd, good=GOOD, limit=limit)).to_pylist()
             recorded = [RecordedObject(**row) for row in rows]
-            (daemon,) = (one for one in daemons if one.name == device.cache)
+            (daemon,) = (each for each in daemons if each.name == device.cache)
             try:
                 placed = _placed(session, daemon, device, osd, _names(recorded, pg_counts), show)
             except DeniedError:
@@ -134,12 +134,12 @@ def _placed(  # noqa: PLR0917 - who is asked, for what
 ) -> list[PlacedObject]:
     """Ask an OSD where objects lie and a cache what it has of them; leave out those that the OSD does not have."""
     extents = places(session, osd, list(names.values()), show)
-    known = [one for one, name in names.items() if name in extents]
-    own = [extents[names[one]] for one in known]
-    cached = cached_bytes(daemon.ask, device.source, device.handle, own)
+    located = [recorded_object for recorded_object, name in names.items() if name in extents]
+    extents_of = [extents[names[recorded_object]] for recorded_object in located]
+    cached = cached_bytes(daemon.ask, device.source, device.handle, extents_of)
     return [
-        PlacedObject(device.source, one, sum(length for _, length in lies), count)
-        for one, lies, count in zip(known, own, cached, strict=True)
+        PlacedObject(device.source, recorded_object, sum(length for _, length in lies), count)
+        for recorded_object, lies, count in zip(located, extents_of, cached, strict=True)
     ]
 
 
@@ -151,11 +151,13 @@ def _names(recorded: Sequence[RecordedObject], pg_counts: Mapping[int, int]) -> 
     from bathyscope.analysis.pg_mapping import name_hash, seed_of
 
     names = {}
-    for one in recorded:
-        hashed, pg_count = name_hash(plain_name(one.name)), pg_counts.get(one.pool_id)
-        is_plain = pg_count is not None and one.pg == f"{one.pool_id}.{seed_of(hashed, pg_count):x}"
-        if one.pg is None or is_plain:
-            names[one] = onode_name(one.pool_id, one.name, hashed)
+    for recorded_object in recorded:
+        hashed, pg_count = name_hash(plain_name(recorded_object.name)), pg_counts.get(recorded_object.pool_id)
+        is_plain = (
+            pg_count is not None and recorded_object.pg == f"{recorded_object.pool_id}.{seed_of(hashed, pg_count):x}"
+        )
+        if recorded_object.pg is None or is_plain:
+            names[recorded_object] = onode_name(recorded_object.pool_id, recorded_object.name, hashed)
     return names
 
 

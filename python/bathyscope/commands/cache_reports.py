@@ -273,7 +273,7 @@ def _only(source: str | None) -> dict[str, str]:
 def _asked(daemons: list[Daemon], snapshots: list[Snapshot], **question: Any) -> dict[str, dict[str, Any]]:
     """Return what the daemons that are up answer to a question, by the names of their caches."""
     up = {snapshot.cache for snapshot in snapshots}
-    return {one.name: one.ask(**question) for one in daemons if one.name in up}
+    return {daemon.name: daemon.ask(**question) for daemon in daemons if daemon.name in up}
 
 
 def curve(  # noqa: PLR0917 - one parameter for each option
@@ -312,17 +312,17 @@ def metrics(
 
     def text() -> str:
         snapshots, remarks = _snapshots(daemons, may_be_down=True, may_all_be_down=True)
-        found = []
+        curves_shown = []
         for daemon in daemons:
             try:
                 for name, answer in _asked([daemon], snapshots, query="curve").items():
-                    found += curves(name, answer)[0]
+                    curves_shown += curves(name, answer)[0]
             except BathyscopeError as error:
                 # It ended since, or is another version: what is known is shown.
                 remarks.append(f"{daemon.name}: {_sentence(error)}")
         if remarks and listen is None:
             say("\n".join(remarks))
-        return exposition(snapshots, [daemon.name for daemon in daemons], found)
+        return exposition(snapshots, [daemon.name for daemon in daemons], curves_shown)
 
     if listen is None:
         sys.stdout.write(text())
@@ -339,10 +339,10 @@ def _daemons(root: Path, cache: str | None) -> list[Daemon]:
 
     places = Places(root)
     host = LocalHost()
-    found = [Daemon(host, places, name) for name in _names(places, cache)]
-    if not found:
+    daemons = [Daemon(host, places, name) for name in _names(places, cache)]
+    if not daemons:
         raise UsageError("there is no cache on this machine", hint="make one: bathy cache create NAME DEVICE")
-    return found
+    return daemons
 
 
 def _names(places: Places, cache: str | None) -> list[str]:
@@ -412,7 +412,7 @@ def _sentence(error: BathyscopeError) -> str:
 
 
 def _check_source(source: str | None, snapshots: list[Snapshot]) -> None:
-    known = sorted({name for snapshot in snapshots for name in snapshot.sources()})
+    sources = sorted({name for snapshot in snapshots for name in snapshot.sources()})
     stopped = {name for snapshot in snapshots for name, _ in snapshot.stopped()}
-    if source is not None and source not in {*known, *stopped}:
-        raise UsageError(f"no source '{source}' is served", hint=f"one of {', '.join(known)}" if known else None)
+    if source is not None and source not in {*sources, *stopped}:
+        raise UsageError(f"no source '{source}' is served", hint=f"one of {', '.join(sources)}" if sources else None)

@@ -109,23 +109,23 @@ def create(  # noqa: PLR0917 - one parameter for each option
     wanted = _wanted(name, directory, size, mode) if plan is None else _planned(plan, node, mode)
     places = Places(root)
     with places.changing():
-        daemon, known = _daemon(places, cache), places.load_all(say) | {cache: places.load(cache)}
-        config, looked_at = known[cache], []
+        daemon, configs = _daemon(places, cache), places.load_all(say) | {cache: places.load(cache)}
+        config, looked_at = configs[cache], []
         if plan is not None:
             _say_if_other(config, plan)
         # All are looked at before the first is served.
-        for one in wanted:
-            if one.name in {other.name for other in known[cache].entries}:
+        for wanted_source in wanted:
+            if wanted_source.name in {other.name for other in configs[cache].entries}:
                 hint = "bathy cache source list"
-                raise UsageError(f"the cache '{cache}' has a source '{one.name}' already", hint=hint)
-            place = directories.checked_directory(one.directory, [*known.values()], daemon.host)
-            _check_share(one, config)
-            placed = dataclasses.replace(one, directory=place)
+                raise UsageError(f"the cache '{cache}' has a source '{wanted_source.name}' already", hint=hint)
+            place = directories.checked_directory(wanted_source.directory, [*configs.values()], daemon.host)
+            _check_share(wanted_source, config)
+            placed = dataclasses.replace(wanted_source, directory=place)
             looked_at.append((placed, devices.find(places, daemon.host, cache, place)))
             devices.check(*looked_at[-1], plaintext=plaintext)
-            known[cache] = known[cache].with_source(placed)
+            configs[cache] = configs[cache].with_source(placed)
         _confirm(looked_at, yes=yes)
-        sources = [devices.configured(source, found, plaintext=plaintext) for source, found in looked_at]
+        sources = [devices.configured(source, device, plaintext=plaintext) for source, device in looked_at]
         for source in sources:
             config = _add(places, daemon, config, source)
     if not daemon.is_up():
@@ -135,8 +135,8 @@ def create(  # noqa: PLR0917 - one parameter for each option
 def _confirm(looked_at: list[tuple[Source, Found]], *, yes: bool) -> None:
     """Show what links lead to, and ask whether that is right. Raises UsageError, or Abort for a no."""
     served = 0
-    for source, found in looked_at:
-        for link in found.links:
+    for source, device in looked_at:
+        for link in device.links:
             if link.configured is None:
                 say(f"not served: {source.directory}/{link.problem}")
                 continue
@@ -173,14 +173,17 @@ def _planned(plan: CachePlanFile, node: str | None, mode: str | None) -> list[So
     from bathyscope.cache.config import Source, check_mode, check_name
 
     here = socket.gethostname()
-    if node is None and here in {one.node for one in plan.caches}:
+    if node is None and here in {planned.node for planned in plan.caches}:
         node = here
     mode = check_mode(mode or plan.mode)
     return [
         Source(
-            check_name(one.name, "source"), one.directory or f"/var/lib/ceph/osd/ceph-{one.osd}", mode, one.flash_bytes
+            check_name(planned.name, "source"),
+            planned.directory or f"/var/lib/ceph/osd/ceph-{planned.osd}",
+            mode,
+            planned.flash_bytes,
         )
-        for one in plan.sources_of(node)
+        for planned in plan.sources_of(node)
     ]
 
 
@@ -333,10 +336,10 @@ def _with_devices(
 
     directories.must_not_be_dead(source.directory, config.name, daemon.host)
     plaintext = plaintext or dict(source.other).get("plaintext") is True
-    found = devices.find(places, daemon.host, config.name, source.directory)
-    devices.check(source, found, plaintext=plaintext)
-    _confirm([(source, found)], yes=yes)
-    return devices.configured(source, found, plaintext=plaintext)
+    device = devices.find(places, daemon.host, config.name, source.directory)
+    devices.check(source, device, plaintext=plaintext)
+    _confirm([(source, device)], yes=yes)
+    return devices.configured(source, device, plaintext=plaintext)
 
 
 def delete(

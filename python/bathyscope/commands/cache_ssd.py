@@ -106,11 +106,11 @@ def attach(
             if not config.is_detached:
                 raise CacheError(f"the cache '{name}' is not detached", hint=f"start it: bathy cache start {name}")
         places.save(config.with_ssd(path, is_detached=False))
-    found = (answer or {}).get("found")
-    text = f"{path} is attached to the cache '{name}': {found}"
+    content = (answer or {}).get("found")
+    text = f"{path} is attached to the cache '{name}': {content}"
     if answer is None:
         text = f"the cache '{name}' is not running; it will start with {path}: bathy cache start {name}"
-    _show({"name": name, "ssd": path, "is_running": answer is not None, "found": found}, output, text)
+    _show({"name": name, "ssd": path, "is_running": answer is not None, "found": content}, output, text)
 
 
 def resize(

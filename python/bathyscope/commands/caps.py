@@ -67,17 +67,17 @@ def caps(  # noqa: PLR0917 - one parameter for each option
     name = " ".join(verb)
     if name in needed.VERBS:
         given = None if pool is None else pool_name(pool)
-        found = needed.VERBS[name](load_plan(plan, preset, overrides or []), pool=given, tell=tell)
+        caps = needed.VERBS[name](load_plan(plan, preset, overrides or []), pool=given, tell=tell)
     elif name in _WATCHES:
         if pool is not None or plan is not None or preset is not None or overrides:
             raise UsageError(f"'{name}' has no plan and loads no pool", hint=f"bathy caps {name}")
-        found = of_watch(tell=tell)
+        caps = of_watch(tell=tell)
     elif name == _ASKS_OSDS:
-        found = Caps("allow r", "", "allow *")
+        caps = Caps("allow r", "", "allow *")
     else:
-        known = ", ".join((*needed.VERBS, *_WATCHES, _ASKS_OSDS))
-        raise UsageError(f"'{name}' is not a verb that needs a key", hint=f"caps are for: {known}")
-    _print(entity_name(client), {kind: cap for kind, cap in dataclasses.asdict(found).items() if cap}, output)
+        verbs = ", ".join((*needed.VERBS, *_WATCHES, _ASKS_OSDS))
+        raise UsageError(f"'{name}' is not a verb that needs a key", hint=f"caps are for: {verbs}")
+    _print(entity_name(client), {kind: cap for kind, cap in dataclasses.asdict(caps).items() if cap}, output)
     if not tell and name in _WITHOUT_TELL:
         say(f"without --tell: {_WITHOUT_TELL[name]}; Ceph allows that only with osd 'allow *'")
 

@@ -64,8 +64,8 @@ def compare(  # noqa: PLR0917 - one parameter for each option
 
     check_table(table, TABLES)
     least = parse_share(threshold)
-    place = Workspace(workspace)
-    run_a, run_b = (_open(place, ref) for ref in (a, b))
+    runs = Workspace(workspace)
+    run_a, run_b = (_open(runs, ref) for ref in (a, b))
     recorded = (_recorded(run_a), _recorded(run_b))
     finding = comparing.compare(run_a.tables(), run_b.tables(), metric=metric, threshold=least, recorded=recorded)
     views.render(finding, output, table=table)
@@ -84,7 +84,9 @@ def findings(finding: CompareFinding, fail_on: str) -> list[str]:
     verdicts = ("slower",) if fail_on == "slower" else ("slower", "faster")
     reasons = [f"{e.step_key} is {e.verdict}" for e in finding.effects if e.verdict in verdicts]
     reasons += [f"{key} has a figure in A and none in B" for key in comparing.lost(finding)]
-    return reasons + [f"not the same configuration: {one.text}" for one in comparing.other_configuration(finding)]
+    return reasons + [
+        f"not the same configuration: {difference.text}" for difference in comparing.other_configuration(finding)
+    ]
 
 
 def _recorded(run: RunDirectory) -> Facts:
@@ -113,13 +115,13 @@ def parse_share(text: str) -> float:
     return value
 
 
-def _open(place: Workspace, ref: str) -> RunDirectory:
+def _open(runs: Workspace, ref: str) -> RunDirectory:
     """Open a run; "last~" is the one before the last, "last~2" the one before that."""
     name, tilde, back = ref.partition("~")
     if name != "last" or not tilde or (back and not back.isdigit()):
-        return place.open_run(ref)
-    readable = [entry for entry in place.runs() if entry.problem is None]
+        return runs.open_run(ref)
+    readable = [entry for entry in runs.runs() if entry.problem is None]
     steps = int(back or 1)
     if steps >= len(readable):
-        raise UsageError(f"there are only {len(readable)} runs in {place.path}", hint="bathy runs list")
-    return place.open_run(readable[-1 - steps].path)
+        raise UsageError(f"there are only {len(readable)} runs in {runs.path}", hint="bathy runs list")
+    return runs.open_run(readable[-1 - steps].path)

@@ -143,5 +143,5 @@ def _tenants() -> list[Client]:
     """Return the clients: quiet ones, named as Proxmox names disks, and one that gets noisy after a while."""
     from bathyscope.lab.clients import Client
 
-    quiet = [Client(f"vm-{number}-disk-0", 8 + 2 * place, 4 + place) for place, number in enumerate(range(101, 106))]
+    quiet = [Client(f"vm-{number}-disk-0", 8 + 2 * index, 4 + index) for index, number in enumerate(range(101, 106))]
     return [*quiet, Client("vm-106-disk-0", 300, 100, delay_s=_QUIET_S)]

@@ -59,12 +59,12 @@ def report(
     from bathyscope.store import Workspace
 
     runs = Workspace(workspace)
-    found = runs.open_run(run)
-    finding = finding_of(found) if recording is None else _finding_of_both(found, runs.open_run(recording))
+    opened = runs.open_run(run)
+    finding = finding_of(opened) if recording is None else _finding_of_both(opened, runs.open_run(recording))
     if file_format == "html":
-        written = write_page(finding, output or found.path / "report.html", private=output is None)
+        written = write_page(finding, output or opened.path / "report.html", private=output is None)
     else:
-        written = output or found.path / "charts"
+        written = output or opened.path / "charts"
         if written.exists() and not written.is_dir():
             raise UsageError(
                 f"{written} is a file", hint=f"{file_format} writes one picture for each chart: name a directory"

@@ -39,9 +39,9 @@ def list_(workspace: WorkspaceOption = None, output: OutputOption = "table") -> 
     from bathyscope.store import Workspace
     from bathyscope.units import format_seconds
 
-    place = Workspace(workspace)
+    runs = Workspace(workspace)
     rows = []
-    for entry in place.runs():
+    for entry in runs.runs():
         started = datetime.datetime.fromtimestamp(entry.started_ns / 1e9, tz=datetime.UTC) if entry.started_ns else None
         length = (entry.ended_ns - entry.started_ns) / 1e9 if entry.ended_ns and entry.started_ns else None
         rows.append(
@@ -66,7 +66,7 @@ def list_(workspace: WorkspaceOption = None, output: OutputOption = "table") -> 
         if output == "table"
         else (*_LIST_COLUMNS, "started", "duration", "started_ns", "ended_ns", "path", "problem")
     )
-    views.render(rows, output, columns=columns, empty=f"no runs in {place.path}")
+    views.render(rows, output, columns=columns, empty=f"no runs in {runs.path}")
     for row in rows:
         if row["problem"] and output == "table":
             say(f"bathy: {row['id']} cannot be read: {row['problem']}")
@@ -79,24 +79,24 @@ def show(run: RunArgument, workspace: WorkspaceOption = None, output: OutputOpti
     from bathyscope.store import Workspace
     from bathyscope.views.labels import clean_lines
 
-    found = Workspace(workspace).open_run(run)
-    info = found.info
+    opened = Workspace(workspace).open_run(run)
+    info = opened.info
     kind = KINDS.get(info.kind)
     facts: list[tuple[str, object]] = [
-        ("id", found.id),
+        ("id", opened.id),
         ("kind", info.kind),
-        ("status", found.status),
+        ("status", opened.status),
         ("name", info.name),
         ("target", info.target.get("name", "")),
-        ("path", str(found.path)),
+        ("path", str(opened.path)),
     ]
     if kind is not None:
-        facts += kind.describe(found)
-        if found.status == "interrupted":
-            facts.append(("to go on", kind.continue_hint(found.id)))
+        facts += kind.describe(opened)
+        if opened.status == "interrupted":
+            facts.append(("to go on", kind.continue_hint(opened.id)))
     facts += [(f"version of {name}", value) for name, value in sorted(info.versions.items())]
     facts += [(name, value) for name, value in sorted(info.environment.items())]
-    facts += [(f"rows in {name}", rows) for name, rows in found.row_counts().items()]
+    facts += [(f"rows in {name}", rows) for name, rows in opened.row_counts().items()]
     rows = [{"name": name, "value": value} for name, value in facts]
     views.render(rows, output, columns=("name", "value"))
     if output == "table" and info.spec_text:
@@ -119,17 +119,17 @@ def rm(
     """Delete a run with all its data. Asks first when stdin is a terminal."""
     from bathyscope.store import Workspace
 
-    place = Workspace(workspace)
-    found = place.find(run)
+    runs = Workspace(workspace)
+    path = runs.find(run)
     if not yes:
         if not sys.stdin.isatty():
             raise UsageError(
-                f"deleting {found} must be confirmed, and stdin is not a terminal", hint=f"bathy runs rm --yes {run}"
+                f"deleting {path} must be confirmed, and stdin is not a terminal", hint=f"bathy runs rm --yes {run}"
             )
-        if not typer.confirm(f"Delete {found}?", err=True):
+        if not typer.confirm(f"Delete {path}?", err=True):
             raise typer.Exit(1)
-    place.remove_run(found)
-    say(f"deleted {found}")
+    runs.remove_run(path)
+    say(f"deleted {path}")
 
 
 def sql(  # noqa: PLR0917 - one parameter for each option
@@ -149,11 +149,11 @@ def sql(  # noqa: PLR0917 - one parameter for each option
     bounds = duck.Bounds(parse_seconds(timeout), limit)
     if bounds.timeout_s <= 0:
         raise UsageError(f"--timeout must be greater than 0 (got {timeout})", hint="--timeout 10m")
-    place = Workspace(workspace)
+    runs = Workspace(workspace)
     if run:
-        chosen = [place.open_run(ref) for ref in run]
+        chosen = [runs.open_run(ref) for ref in run]
     else:
-        entries = place.runs()
+        entries = runs.runs()
         chosen = [RunDirectory(entry.path) for entry in entries if entry.problem is None]
         for entry in entries:
             if entry.problem is not None:
@@ -186,31 +186,35 @@ def raw(  # noqa: PLR0917 - one parameter for each option
     from bathyscope import views
     from bathyscope.store import Workspace
 
-    found = Workspace(workspace).open_run(run)
+    opened = Workspace(workspace).open_run(run)
     if segment is None or source is None:
         if answer is not None or file is not None:
             raise UsageError(
-                "--answer and --file need SEGMENT and SOURCE", hint=f"bathy runs raw {found.id} lists them"
+                "--answer and --file need SEGMENT and SOURCE", hint=f"bathy runs raw {opened.id} lists them"
             )
-        segments = found.segments().values() if segment is None else [_segment(found, segment)]
+        segments = opened.segments().values() if segment is None else [_segment(opened, segment)]
         rows = [
-            {"segment": one.name, "source": name, "bytes on disk": (one.path / "raw" / f"{name}.zst").stat().st_size}
-            for one in segments
-            for name in one.raw_sources()
+            {
+                "segment": stored.name,
+                "source": name,
+                "bytes on disk": (stored.path / "raw" / f"{name}.zst").stat().st_size,
+            }
+            for stored in segments
+            for name in stored.raw_sources()
         ]
         views.render(rows, output, columns=("segment", "source", "bytes on disk"), empty="no raw answers")
         return
     is_list = answer is None and file is None
     rows, chosen = [], None
     # One is held at a time, and whether the file is whole is known at its end.
-    for number, found_answer in enumerate(_segment(found, segment).scan_raw(source), start=1):
+    for number, found_answer in enumerate(_segment(opened, segment).scan_raw(source), start=1):
         rows.append(_answer_row(number, found_answer))
         if not is_list and number == (answer or 1):
             chosen = found_answer
     if not rows:
         raise UsageError(
             f"segment {segment} has no raw answers of '{source}'",
-            hint=f"bathy runs raw {found.id} {segment} lists them",
+            hint=f"bathy runs raw {opened.id} {segment} lists them",
         )
     if is_list:
         views.render(rows, output)

@@ -84,8 +84,8 @@ def _open_tables(
     rows = 0
     for path in paths:
         with _parquet_errors(path), _parquet(path) as file:
-            known = file.schema_arrow.names
-            missing = [name for name in OP_COLUMNS if name not in known]
+            column_names = file.schema_arrow.names
+            missing = [name for name in OP_COLUMNS if name not in column_names]
             if missing:
                 raise UsageError(
                     f"{path} is no table of operations: it has no column {missing[0]}",
@@ -213,10 +213,10 @@ def latencies(
 def latency_of(text: str, option: str, trace: TraceSummary, workspace: Path | None) -> LatencyDistribution:
     """Return the distribution that a duration, "trace" or RUN:STEPKEY stands for. Raises UsageError."""
     if text == "trace":
-        found = latency_of_trace(trace)
-        if found is None:
+        distribution = latency_of_trace(trace)
+        if distribution is None:
             raise UsageError(f"{option} trace: the trace has no latencies", hint=f"give a duration: {option} 8ms")
-        return found
+        return distribution
     if _DURATION.match(text):
         value_ns = parse_seconds(text) * 1e9
         if value_ns <= 0:
@@ -252,10 +252,10 @@ def _latency_of_step(run_name: str, step_key: str, option: str, workspace: Path 
         hint = "it has: " + ", ".join(keys[:6]) + (", …" if len(keys) > 6 else "") if keys else "it has no steps"
         raise UsageError(f"{option}: run {run.id} has no step '{step_key}'", hint=hint)
     reads = (pc.field("direction") == "read") & pc.field("step_index").isin(sorted(indices))
-    found = histogram_of(run.table(Histogram).filter(reads))
-    if not found.io_count:
+    histogram = histogram_of(run.table(Histogram).filter(reads))
+    if not histogram.io_count:
         raise UsageError(f"{option}: step '{step_key}' of run {run.id} measured no reads")
-    values, counts = found.bucket_ns.astype(np.float64), found.count.astype(np.float64)
+    values, counts = histogram.bucket_ns.astype(np.float64), histogram.count.astype(np.float64)
     return LatencyDistribution(values, counts, f"measured, {step_key} of run {run.id}")
 
 
@@ -288,8 +288,8 @@ def measured_disk(spec: SizeSpec, workspace: Path | None) -> Backing | None:
             hint=f"its plan needs randread and read of the layer disk; or take a profile: {profiles}",
         )
     _, fastest = max(sequential, key=lambda pair: pair[1].bandwidth_bytes_per_s)
-    step, found = min(random, key=lambda pair: (pair[0].queue_depth * pair[0].jobs, pair[0].block_size_bytes))
-    each_s = found.latency_ns_mean / 1e9 if found.latency_ns_mean else found.runtime_ns / 1e9 / found.io_count
+    step, least = min(random, key=lambda pair: (pair[0].queue_depth * pair[0].jobs, pair[0].block_size_bytes))
+    each_s = least.latency_ns_mean / 1e9 if least.latency_ns_mean else least.runtime_ns / 1e9 / least.io_count
     transfer_s = step.block_size_bytes / fastest.bandwidth_bytes_per_s
     return Backing(
         positioning_ms=max(0.0, each_s - transfer_s) * 1e3,

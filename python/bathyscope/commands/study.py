@@ -90,7 +90,7 @@ def study(  # noqa: PLR0917 - one parameter for each option
     from bathyscope.studies import STUDIES
 
     if name == _LIST:
-        views.render([row for known in STUDIES.values() for row in _rows(known)], output, table=table)
+        views.render([row for study in STUDIES.values() for row in _rows(study)], output, table=table)
         return
     if name not in STUDIES:
         hint = did_you_mean(name, STUDIES, f"one of {', '.join(STUDIES)}")

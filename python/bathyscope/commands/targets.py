@@ -55,15 +55,15 @@ def find_target(
         raise UsageError(f"{' and '.join(named)} were given together", hint="name the cluster with one of them")
     extra = dict(_disk(text) for text in disks)
     if lab is not None:
-        found = labs.load(lab).target()
+        target = labs.load(lab).target()
     elif file is not None:
-        found = _target_file(file)
+        target = _target_file(file)
     elif conf is None and extra and not Path(DEFAULT_CONF).exists():
-        found = Target(name="disk", kind="disk")
+        target = Target(name="disk", kind="disk")
     else:
         sockets = tuple(sorted(map(str, Places().sockets.glob("*.sock"))))
-        found = Target(name=conf or DEFAULT_CONF, conf=conf, client=DEFAULT_CLIENT, cache_sockets=sockets)
-    return with_key(found.model_copy(update={"disks": {**found.disks, **extra}}), client, keyring)
+        target = Target(name=conf or DEFAULT_CONF, conf=conf, client=DEFAULT_CLIENT, cache_sockets=sockets)
+    return with_key(target.model_copy(update={"disks": {**target.disks, **extra}}), client, keyring)
 
 
 def with_key(target: Target, client: str | None, keyring: str | None) -> Target:
@@ -265,14 +265,14 @@ def _disk(text: str) -> tuple[str, DiskTarget]:
     from bathyscope.spec import DiskTarget
 
     device_class, _, path = text.rpartition("=") if "=" in text and not text.startswith("/") else ("", "", text)
-    place = Path(path)
-    if not place.exists():
+    target = Path(path)
+    if not target.exists():
         raise UsageError(f"the disk {path} does not exist", hint="name a file or a block device: --disk hdd=/dev/sdx")
-    resolved = place.resolve()
-    if place.is_block_device():
+    resolved = target.resolve()
+    if target.is_block_device():
         with contextlib.suppress(OSError, ValueError):
             sectors = int(Path(f"/sys/class/block/{resolved.name}/size").read_text())
             return device_class, DiskTarget(
                 path=str(resolved), device=resolved.name, size_bytes=sectors * 512, named=True
             )
-    return device_class, DiskTarget(path=str(resolved), size_bytes=place.stat().st_size or None, named=True)
+    return device_class, DiskTarget(path=str(resolved), size_bytes=target.stat().st_size or None, named=True)

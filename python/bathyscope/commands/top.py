@@ -120,13 +120,15 @@ def top(  # noqa: PLR0917 - one parameter for each option
     if depth == "deep":
         raise UsageError("bathy top changes nothing on a cluster", hint="bathy collect --depth deep records operations")
     spec = checked(CollectSpec, duration_s=None, interval_s=interval, depth=depth, image_statistics=image_statistics)
-    found = with_prefix(find_target(lab=lab, conf=conf, client=client, keyring=keyring, file=target), ceph_prefix)
-    found = with_resolvers(found, libvirt or (), kubectl, attachments)
+    connected = with_prefix(find_target(lab=lab, conf=conf, client=client, keyring=keyring, file=target), ceph_prefix)
+    connected = with_resolvers(connected, libvirt or (), kubectl, attachments)
     host = LocalHost()
     with contextlib.ExitStack() as stack:
         with status_line() as status:
             status("connecting")
-            feed = stack.enter_context(live(host, spec, found, target_now=lambda: fresh_target(found), note=say))
+            feed = stack.enter_context(
+                live(host, spec, connected, target_now=lambda: fresh_target(connected), note=say)
+            )
             if once:
                 status("waiting for the first reports of the OSDs")
                 host.sleep(_FIRST_REPORT_S)
@@ -162,5 +164,5 @@ def _check_image(feed: LiveFeed | ReplayFeed, image: str) -> None:
     """Raise UsageError for an image that is not there; nothing where it is not known which are."""
     from bathyscope.watch import drill_down
 
-    if (known := feed.images()) and image not in known:
-        raise drill_down.unknown(image, known)
+    if (images := feed.images()) and image not in images:
+        raise drill_down.unknown(image, images)

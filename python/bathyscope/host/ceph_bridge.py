@@ -109,15 +109,15 @@ def connect(settings: Dict[str, Any]) -> Tuple[Any, Dict[str, Any]]:
 
 def keyrings(cluster: Any, client: str) -> List[Tuple[str, str]]:
     """Return the keyring files that were looked at, and what each says of the key of `client`."""
-    found = []
+    states = []
     for path in re.split("[,; ]+", cluster.conf_get("keyring") or ""):
         try:
             state = "key" if f"[{client}]" in Path(path).read_text("utf-8", "replace") else "no key"
         except OSError as error:
             state = "absent" if error.errno == errno.ENOENT else "unreadable"
         if path:
-            found.append((path, state))
-    return found
+            states.append((path, state))
+    return states
 
 
 def monitors(cluster: Any) -> List[Tuple[str, str]]:
@@ -125,13 +125,13 @@ def monitors(cluster: Any) -> List[Tuple[str, str]]:
     places = []
     for host, port in MONITOR_ADDRESS.findall(cluster.conf_get("mon_host") or ""):
         places += [(host.strip("[]"), int(number)) for number in ([port] if port else [3300, 6789])]
-    found = {}  # type: Dict[Tuple[str, int], str]
-    threads = [threading.Thread(target=look_for_monitor, args=(p, found), daemon=True) for p in places[:MONITORS_MAX]]
+    answers = {}  # type: Dict[Tuple[str, int], str]
+    threads = [threading.Thread(target=look_for_monitor, args=(p, answers), daemon=True) for p in places[:MONITORS_MAX]]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join(MONITOR_ANSWER_S + 1)
-    return [(f"{place[0]}:{place[1]}", found.get(place, "silent")) for place in places[:MONITORS_MAX]]
+    return [(f"{address[0]}:{address[1]}", answers.get(address, "silent")) for address in places[:MONITORS_MAX]]
 
 
 def look_for_monitor(place: Tuple[str, int], found: Dict[Tuple[str, int], str]) -> None:
@@ -215,20 +215,23 @@ def access(ioctx: Any, name: str) -> Dict[str, bool]:
 
 def of_objects(ioctx: Any, name: str, count: int, *, remove: bool) -> List[str]:
     """Remove objects, or look for one of them. Return [name] when any was there, or is there."""
-    found = False
+    is_there = False
     for first in range(0, count, OBJECTS_AT_ONCE):
         batch = [f"{name}.{number}" for number in range(first, min(count, first + OBJECTS_AT_ONCE))]
-        asked = [ioctx.aio_remove(one) if remove else ioctx.aio_stat(one, lambda *_: None) for one in batch]
+        asked = [
+            ioctx.aio_remove(object_name) if remove else ioctx.aio_stat(object_name, lambda *_: None)
+            for object_name in batch
+        ]
         for completion in asked:
             completion.wait_for_complete()
         codes = [completion.get_return_value() for completion in asked]
         for code in codes:
             if code not in (0, -errno.ENOENT):
                 raise OSError(-code, os.strerror(-code))
-        found = found or 0 in codes
-        if found and not remove:
+        is_there = is_there or 0 in codes
+        if is_there and not remove:
             break
-    return [name] if found else []
+    return [name] if is_there else []
 
 
 def images(ioctx: Any, count: int, seconds: float) -> Dict[str, Any]:
@@ -239,12 +242,12 @@ def images(ioctx: Any, count: int, seconds: float) -> Dict[str, Any]:
     more to say than librbd writes. At some time counting them ends, too.
     """
     ends = time.monotonic() + seconds
-    found = []  # type: List[List[Any]]
+    listed = []  # type: List[List[Any]]
     left = 0
     for namespace, place, batch in listed_images(ioctx, ends + COUNTING_S):
         fitting = [(image, entry) for image, entry in batch if len(image) + len(entry) <= ENTRY_BYTES]
         left += len(batch) - len(fitting)
-        if len(found) + len(fitting) > count or time.monotonic() > ends:
+        if len(listed) + len(fitting) > count or time.monotonic() > ends:
             left += len(fitting)
             continue
         headers = read_headers(ioctx, [image for image, _ in fitting])
@@ -255,8 +258,8 @@ def images(ioctx: Any, count: int, seconds: float) -> Dict[str, Any]:
             if sum(map(len, header.values())) > 2 * ENTRY_BYTES:
                 left += 1
             else:
-                found.append([namespace, place, image, entry.hex(), header])
-    return {"images": found, "left": left}
+                listed.append([namespace, place, image, entry.hex(), header])
+    return {"images": listed, "left": left}
 
 
 def listed_images(ioctx: Any, until: float) -> Iterator[Tuple[str, str, List[Tuple[str, bytes]]]]:
@@ -333,8 +336,8 @@ def watchers(cluster: Any, pool: str, named: List[List[str]], seconds: float) ->
 
     ends = time.monotonic() + seconds
 
-    def look(one: List[str]) -> List[Any]:
-        namespace, name = one
+    def look(request: List[str]) -> List[Any]:
+        namespace, name = request
         if time.monotonic() > ends:
             return [namespace, name, errno.ETIMEDOUT, []]
         try:

@@ -60,9 +60,9 @@ def module_source() -> bytes:
 
 def source_version() -> int:
     """Return the version of the module's text."""
-    found = re.search(rb"^VERSION = (\d+)$", module_source(), re.MULTILINE)
-    assert found is not None  # noqa: S101 - a test holds it
-    return int(found[1])
+    match = re.search(rb"^VERSION = (\d+)$", module_source(), re.MULTILINE)
+    assert match is not None  # noqa: S101 - a test holds it
+    return int(match[1])
 
 
 def difference(version: int) -> str | None:
@@ -70,16 +70,16 @@ def difference(version: int) -> str | None:
 
     What an older module counts may be less, or otherwise, than what is said of it here.
     """
-    own = source_version()
-    if version == own:
+    ours = source_version()
+    if version == ours:
         return None
     if not is_safe(version):
         return (
             f"the manager's module bathyscope has version {version}: while it counts, a client that may write to a "
-            f"pool can end the manager. It is not asked; `bathy mgr install` replaces it by version {own}"
+            f"pool can end the manager. It is not asked; `bathy mgr install` replaces it by version {ours}"
         )
-    advice = "`bathy mgr install` replaces it" if version < own else "upgrade bathyscope"
-    return f"the manager's module bathyscope has version {version}, this program's is version {own}: {advice}"
+    advice = "`bathy mgr install` replaces it" if version < ours else "upgrade bathyscope"
+    return f"the manager's module bathyscope has version {version}, this program's is version {ours}: {advice}"
 
 
 def is_safe(version: int) -> bool:

@@ -99,13 +99,13 @@ def resolved(paths: Iterable[str], match: Callable[[str], List[str]] = matching)
 
 def read(paths: List[str]) -> List[Tuple[str, bytes]]:
     """Return the files that can be read."""
-    found = []
+    contents = []
     for path in resolved(paths):
         try:
-            found.append((path, content_of(path)))
+            contents.append((path, content_of(path)))
         except OSError:
             continue
-    return found
+    return contents
 
 
 def identities(name: str, beside: List[str]) -> List[str]:
@@ -114,10 +114,10 @@ def identities(name: str, beside: List[str]) -> List[str]:
     for pid in filter(str.isdigit, os.listdir("/proc")):
         try:
             with open("/proc/{}/comm".format(pid), "rb") as file:  # noqa: UP032 - one way for both uses
-                found = file.read().decode("utf-8", "replace").strip()
+                command = file.read().decode("utf-8", "replace").strip()
         except OSError:
             continue
-        if found == name:
+        if command == name:
             paths += ["/proc/{}/{}".format(pid, kind) for kind in IDENTITY]  # noqa: UP032
             paths += beside_open("/proc/" + pid, beside)
     return paths
@@ -136,10 +136,10 @@ def beside_open(process: str, beside: List[str]) -> List[str]:
 def identity(path: str) -> Optional[Tuple[int, int]]:
     """Return which file a path leads to, None when it leads to none."""
     try:
-        found = os.stat(path)
+        status = os.stat(path)
     except OSError:
         return None
-    return found.st_dev, found.st_ino
+    return status.st_dev, status.st_ino
 
 
 def answer(question: Dict[str, Any]) -> Tuple[Dict[str, Any], List[bytes]]:

@@ -42,8 +42,8 @@ class ProcessIdentity:
         Raises KeyError, TypeError, ValueError.
         Numbers that are no pid have meanings of their own (-1: all processes), or none.
         """
-        found = cls(as_int(entry["pid"]), as_int(entry["start_ticks"]), str(entry["boot_id"]))
-        return found if 0 < found.pid <= _PID_MAX else NOBODY
+        identity = cls(as_int(entry["pid"]), as_int(entry["start_ticks"]), str(entry["boot_id"]))
+        return identity if 0 < identity.pid <= _PID_MAX else NOBODY
 
 
 # Identifies no process: the owner of what nobody owns.
@@ -76,8 +76,8 @@ def identity_of(host: Host, pid: int) -> ProcessIdentity | None:
 def resident_memory(files: Iterable[tuple[str, bytes]]) -> dict[str, int] | None:
     """Return resident memory and its peak by the /proc/PID/status among `files`; None where it does not say."""
     for path, content in files:
-        found = {key: name.search(content) for key, name in _SIZES.items()} if _STATUS.fullmatch(path) else {}
-        sizes = {key: int(match[1]) << 10 for key, match in found.items() if match is not None}
+        matches = {key: name.search(content) for key, name in _SIZES.items()} if _STATUS.fullmatch(path) else {}
+        sizes = {key: int(match[1]) << 10 for key, match in matches.items() if match is not None}
         if len(sizes) == len(_SIZES):
             return sizes
     return None

@@ -129,9 +129,9 @@ def _parts(answer: bytes, start: int) -> tuple[int, bytes, bytes, list[tuple[str
         raise ParseError("the answer of the client host has files that no load makes")
     if sum(size for _, size in sizes) != len(body):
         raise ParseError("the answer of the client host is not whole")
-    contents, place = [], 0
+    contents, at = [], 0
     for name, size in sizes:
-        contents.append((name, bytes(body[place : place + size])))
-        place += size
+        contents.append((name, bytes(body[at : at + size])))
+        at += size
     (_, stdout), (_, stderr), *files = contents
     return code, stdout, stderr, files

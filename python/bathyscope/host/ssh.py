@@ -134,12 +134,12 @@ class _Connection:
 
     def _greet(self) -> bool:
         """Drop what came before the greeting; return whether it is there."""
-        place = self._received.find(GREETING + b"\n")
-        if place < 0:
+        start = self._received.find(GREETING + b"\n")
+        if start < 0:
             if len(self._received) > _NOISE_BYTES:
                 raise _BrokenError("what answers there is not the sampler")
             return False
-        del self._received[: place + len(GREETING) + 1]
+        del self._received[: start + len(GREETING) + 1]
         self._greeted = True
         return True
 
@@ -157,10 +157,10 @@ class _Connection:
             return None
         if len(self._received) > size_bytes or self.asked is None or said.pop("id") != self.asked.number:
             raise _BrokenError("it answers what was not asked")
-        files, place = [], 0
+        files, start = [], 0
         for path, size in sizes:
-            files.append((path, bytes(self._received[place : place + size])))
-            place += size
+            files.append((path, bytes(self._received[start : start + size])))
+            start += size
         self._received.clear()
         asked, self.asked, self._header = self.asked, None, None
         out = json.dumps(said).encode()
@@ -211,19 +211,19 @@ class Nodes:
             answers: dict[int, NodeAnswer] = {}
             while len(answers) < len(requests):
                 asked: dict[tuple[str, ...], int] = {}
-                for place, request in enumerate(requests):
-                    if place in answers or request.argv in asked:
+                for index, request in enumerate(requests):
+                    if index in answers or request.argv in asked:
                         continue
                     try:
                         self._send(request)
-                        asked[request.argv] = place
+                        asked[request.argv] = index
                     except _BrokenError as broken:
-                        answers[place] = self._failed(request, str(broken))
-                for argv, place, found in self._receive(requests, asked):
-                    answers[place] = (
-                        found if isinstance(found, NodeAnswer) else self._lost(requests[place], argv, found)
+                        answers[index] = self._failed(request, str(broken))
+                for argv, index, outcome in self._receive(requests, asked):
+                    answers[index] = (
+                        outcome if isinstance(outcome, NodeAnswer) else self._lost(requests[index], argv, outcome)
                     )
-            return [answers[place] for place in range(len(requests))]
+            return [answers[index] for index in range(len(requests))]
 
     def close(self) -> None:
         """End all connections."""
@@ -267,14 +267,14 @@ class Nodes:
         self, requests: Sequence[NodeRequest], asked: Mapping[tuple[str, ...], int]
     ) -> list[tuple[tuple[str, ...], int, NodeAnswer | _BrokenError | None]]:
         """Return what came of every question: an answer, the end of its connection, or nothing in time."""
-        found: list[tuple[tuple[str, ...], int, NodeAnswer | _BrokenError | None]] = []
+        outcomes: list[tuple[tuple[str, ...], int, NodeAnswer | _BrokenError | None]] = []
         began_s = time.monotonic()
         left = dict(asked)
         with selectors.DefaultSelector() as selector:
             for argv in left:
                 selector.register(self._connections[argv].output, selectors.EVENT_READ, argv)
             while left:
-                patience_s = max(requests[place].timeout_s for place in left.values())
+                patience_s = max(requests[index].timeout_s for index in left.values())
                 ready = selector.select(max(0.0, began_s + patience_s - time.monotonic()))
                 for key, _ in ready:
                     argv = key.data
@@ -285,12 +285,12 @@ class Nodes:
                         result = broken
                     if result is not None:
                         selector.unregister(key.fileobj)
-                        found.append((argv, left.pop(argv), result))
+                        outcomes.append((argv, left.pop(argv), result))
                 late = [a for a, p in left.items() if time.monotonic() - began_s >= requests[p].timeout_s]
                 for argv in late:
                     selector.unregister(self._connections[argv].output)
-                    found.append((argv, left.pop(argv), None))
-        return found
+                    outcomes.append((argv, left.pop(argv), None))
+        return outcomes
 
     def _lost(self, request: NodeRequest, argv: tuple[str, ...], broken: _BrokenError | None) -> NodeAnswer:
         if broken is None:

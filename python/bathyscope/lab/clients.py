@@ -70,8 +70,8 @@ def running(state: LabState, host: Host, clients: Sequence[Client]) -> Iterator[
     """Let the clients do I/O as long as the context lasts. Raises LabError when one has ended before."""
     started: list[Running] = []
     try:
-        for place, client in enumerate(clients):
-            started.append(host.start(_fio(state, client, *_load(client), inside=_inside(state, place))))
+        for index, client in enumerate(clients):
+            started.append(host.start(_fio(state, client, *_load(client), inside=_inside(state, index))))
         yield
         for process in started:
             if process.wait(0) is not None:
@@ -109,11 +109,11 @@ def _request(state: LabState, *argv: str) -> ProcessRequest:
     return ProcessRequest(argv[0], argv, environment=environment, timeout_s=_TIMEOUT_S, root=target.root)
 
 
-def _inside(state: LabState, place: int) -> tuple[str, ...]:
+def _inside(state: LabState, index: int) -> tuple[str, ...]:
     """Return the program that runs another one in the network of a node, dealt out in turn."""
     pids = [daemon.identity.pid for daemon in state.daemons() if daemon.kind == nodes.PROCESS]
     # Only the network: in the others it would be a child of its own, which does not end with this program.
-    return ("nsenter", f"--net=/proc/{pids[place % len(pids)]}/ns/net", "--") if pids else ()
+    return ("nsenter", f"--net=/proc/{pids[index % len(pids)]}/ns/net", "--") if pids else ()
 
 
 def _done(process: Running) -> None:

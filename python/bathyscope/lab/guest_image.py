@@ -87,18 +87,18 @@ def ensure(progress: Callable[[str], None]) -> GuestImage:
     """
     if platform.machine() != "x86_64":
         raise EnvironmentError_(f"guests are made for x86_64 only, and this machine is {platform.machine()}")
-    place = cache_directory() / "guests" / f"x86_64-{IMAGE_FORMAT}"
-    files.own_directory(place.parent, make=True)
-    with files.FileLock(place.with_suffix(".lock"), "the image of the guests", wait=True):
-        if not place.is_dir():
+    directory = cache_directory() / "guests" / f"x86_64-{IMAGE_FORMAT}"
+    files.own_directory(directory.parent, make=True)
+    with files.FileLock(directory.with_suffix(".lock"), "the image of the guests", wait=True):
+        if not directory.is_dir():
             requirements.require(PROGRAMS)
             fio = fio_program()
             progress("building the image of the guests (once, some seconds)")
-            files.sweep(place.parent)
-            with files.making_directory(place) as partial:
+            files.sweep(directory.parent)
+            with files.making_directory(directory) as partial:
                 _build(partial, fio)
-        files.own_directory(place)
-    return GuestImage(place)
+        files.own_directory(directory)
+    return GuestImage(directory)
 
 
 def fio_program() -> str:
@@ -166,8 +166,8 @@ def _run(*argv: str, hint: str | None = None) -> Completed:
 
 def modules_in(tree: Path) -> dict[str, Path]:
     """Return the files of the kernel's modules by name."""
-    found = [path for path in tree.glob("**/lib/modules/*/kernel/**/*") if ".ko" in path.suffixes]
-    return {path.name.partition(".ko")[0].replace("-", "_"): path for path in found}
+    paths = [path for path in tree.glob("**/lib/modules/*/kernel/**/*") if ".ko" in path.suffixes]
+    return {path.name.partition(".ko")[0].replace("-", "_"): path for path in paths}
 
 
 def load_order(modules: Mapping[str, Path], wanted: Iterable[str]) -> dict[str, bytes]:
@@ -239,13 +239,13 @@ def _make_root(root: Path, fio: str, busybox: Path, agent: Path, image: Path) ->
 
 def shared_libraries(said: str) -> list[str]:
     """Return the paths of the libraries and of the loader that `ldd` printed. Raises LabError when one is missing."""
-    found: dict[str, None] = {}
+    libraries: dict[str, None] = {}
     for line in said.splitlines():
-        name, arrow, place = line.strip().partition(" => ")
+        name, arrow, target = line.strip().partition(" => ")
         if not line.startswith("\t") or name.startswith("linux-vdso"):
             continue
-        path = (place if arrow else name).partition(" (")[0]
+        path = (target if arrow else name).partition(" (")[0]
         if not path.startswith("/"):
             raise LabError(f"the library {name} is missing on this machine", hint="reinstall fio and qemu-system-x86")
-        found[path] = None
-    return list(found)
+        libraries[path] = None
+    return list(libraries)

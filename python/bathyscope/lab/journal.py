@@ -114,7 +114,7 @@ def read(path: Path) -> Resources:
 
 def _apply(resources: Resources, entry: dict[str, Any]) -> None:
     if entry.get("end") == "process":
-        resources.processes = [known for known in resources.processes if known[0] != entry["name"]]
+        resources.processes = [process for process in resources.processes if process[0] != entry["name"]]
     match entry.get("make"):
         case "process":
             resources.processes.append((str(entry["name"]), ProcessIdentity.of(entry)))

@@ -33,14 +33,14 @@ def abort(path: Path) -> None:
 
 def below(directory: Path, mountinfo: Path = MOUNTINFO) -> list[Path]:
     """Return the mount points at or below `directory`, the deepest and latest first."""
-    found = []
+    points = []
     prefix = str(directory)
     for line in mountinfo.read_bytes().splitlines():
         path = _OCTAL.sub(lambda match: bytes([int(match[1], 8)]), line.split()[4]).decode(errors="surrogateescape")
         if path == prefix or path.startswith(prefix + "/"):
-            found.append(Path(path))
+            points.append(Path(path))
     # Later lines are mounted later; a later mount may lie over or inside an earlier one.
-    return found[::-1]
+    return points[::-1]
 
 
 def unmount_below(directory: Path, but: Path | None = None, timeout_s: float = 5.0) -> list[Path]:

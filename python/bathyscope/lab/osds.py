@@ -59,10 +59,10 @@ def start(
     left = set(made)
     while left:
         ready, left = concurrent.futures.wait(left, interruption.SOON_S, concurrent.futures.FIRST_COMPLETED)
-        for own in [future.result() for future in ready]:
-            done += own
-            if own[0].osd_id is not None:
-                bringup.start(f"osd.{own[0].osd_id}", before=group.join)
+        for entry in [future.result() for future in ready]:
+            done += entry
+            if entry[0].osd_id is not None:
+                bringup.start(f"osd.{entry[0].osd_id}", before=group.join)
         bringup.tick("the OSDs are not made", pause_s=0.0)
     bringup.replace_devices(done)
     bringup.progress("waiting for the OSDs")

@@ -53,9 +53,9 @@ class DeviceProfile(Model):
     @field_validator("disk")
     @classmethod
     def _known(cls, value: str | None) -> str | None:
-        known = dict(disk_profiles())
-        if value is not None and value not in known:
-            raise ValueError(f"'{value}' is not a drive that can be simulated ({', '.join(known)})")
+        profiles = dict(disk_profiles())
+        if value is not None and value not in profiles:
+            raise ValueError(f"'{value}' is not a drive that can be simulated ({', '.join(profiles)})")
         return value
 
     @field_validator("read_bytes_per_s", "write_bytes_per_s", mode="before")

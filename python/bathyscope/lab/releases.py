@@ -111,26 +111,26 @@ def ensure(release: Release, progress: Callable[[str], None], more: tuple[str, .
     """
     if os.geteuid() != 0:
         raise EnvironmentError_(f"a lab of release {release} needs root (chroot)", hint="run it with sudo")
-    place = roots_directory() / "-".join([release, platform.machine(), str(ROOT_FORMAT), *more])
-    facts = place.with_suffix(".json")
-    files.own_directory(place.parent, make=True)
-    with files.FileLock(place.with_suffix(".lock"), f"the root file system of {release}", wait=True):
-        if not (place.is_dir() and facts.is_file()):
+    root = roots_directory() / "-".join([release, platform.machine(), str(ROOT_FORMAT), *more])
+    facts = root.with_suffix(".json")
+    files.own_directory(root.parent, make=True)
+    with files.FileLock(root.with_suffix(".lock"), f"the root file system of {release}", wait=True):
+        if not (root.is_dir() and facts.is_file()):
             requirements.require(["mmdebstrap", "unshare", "chroot"])
             progress(f"building a root file system with Ceph {release} (once, about a minute)")
             facts.unlink(missing_ok=True)
-            _build(release, place, more)
-            version = _version_in(place)
+            _build(release, root, more)
+            version = _version_in(root)
             files.write_file(facts, json.dumps({"release": release, "major": version}).encode())
         # Programs of the root are run as root.
-        files.own_directory(place)
+        files.own_directory(root)
         major = int(load_json(files.read_own(facts))["major"])
-    return Root(place, major)
+    return Root(root, major)
 
 
-def _build(release: Release, place: Path, more: tuple[str, ...]) -> None:
-    partial = place.with_suffix(".partial")
-    for remains in (partial, place):
+def _build(release: Release, root: Path, more: tuple[str, ...]) -> None:
+    partial = root.with_suffix(".partial")
+    for remains in (partial, root):
         if remains.exists():
             if mount.below(remains):
                 raise LabError(f"something is mounted below {remains}", hint="umount it, then try again")
@@ -163,7 +163,7 @@ def _build(release: Release, place: Path, more: tuple[str, ...]) -> None:
             hint=f"check that the mirror in this machine's apt sources has the suite {SUITES[release]}",
         )
     _adapt(partial)
-    partial.rename(place)
+    partial.rename(root)
 
 
 def _adapt(root: Path) -> None:

@@ -156,9 +156,9 @@ class LabState:
         """Return every daemon with its latest process, mon first, OSDs by number."""
         latest, states = dict(self.resources.processes), []
         for name in sorted(latest, key=_order):
-            own = [device for device in self.record.devices if name == f"osd.{device.osd_id}"]
-            data = next((device for device in own if device.use == "block"), None)
-            bluefs = tuple(device for device in own if device.use != "block")
+            devices = [device for device in self.record.devices if name == f"osd.{device.osd_id}"]
+            data = next((device for device in devices if device.use == "block"), None)
+            bluefs = tuple(device for device in devices if device.use != "block")
             states.append(DaemonState(name, latest[name], is_alive(LocalHost(), latest[name]), data, bluefs))
         return states
 
@@ -186,14 +186,14 @@ class LabState:
                     limit=device.limit if device else None,
                     bluefs_devices=tuple(
                         BluefsDevice(
-                            use=own.use,
-                            device=Path(own.device).name,
-                            device_class=own.device_class,
-                            simulated=own.disk_name,
-                            limit=own.limit,
+                            use=bluefs_device.use,
+                            device=Path(bluefs_device.device).name,
+                            device_class=bluefs_device.device_class,
+                            simulated=bluefs_device.disk_name,
+                            limit=bluefs_device.limit,
                         )
-                        for own in daemon.bluefs_devices
-                        if own.device is not None and own.use != "block"
+                        for bluefs_device in daemon.bluefs_devices
+                        if bluefs_device.device is not None and bluefs_device.use != "block"
                     ),
                 )
             )
@@ -230,14 +230,14 @@ class LabState:
 
     def node_faults(self) -> dict[str, Literal["down", "partition"]]:
         """Return which nodes are down or cut off, as the kernel has it."""
-        found: dict[str, Literal["down", "partition"]] = {}
+        faults: dict[str, Literal["down", "partition"]] = {}
         for daemon in self.daemons():
             if daemon.kind == nodes.PROCESS and daemon.node is not None:
                 if not daemon.alive:
-                    found[daemon.node] = "down"
+                    faults[daemon.node] = "down"
                 elif not network.is_up(network.cable_name(self.record.fsid, daemon.node)):
-                    found[daemon.node] = "partition"
-        return found
+                    faults[daemon.node] = "partition"
+        return faults
 
     @property
     def ssh_config(self) -> Path:
@@ -332,10 +332,10 @@ def load(name: str) -> LabState:
             hint=f"bathy lab down --name {name}",
         )
     if record is None:
-        known = ", ".join(list_labs()) or "none"
+        names = ", ".join(list_labs()) or "none"
         raise LabError(
             f"there is no lab '{name}'",
-            hint=f"labs on this machine: {known}; start one with: bathy lab up --name {name}",
+            hint=f"labs on this machine: {names}; start one with: bathy lab up --name {name}",
         )
     if record.name != name:
         raise LabError(f"the lab in {layout.directory} is '{record.name}', not '{name}'", hint=_DAMAGED_HINT)

@@ -48,7 +48,7 @@ def daemon_rows(state: LabState) -> list[dict[str, object]]:
                 "pid": daemon.identity.pid,
                 "device": device.path if device else "",
                 "class": device.device_class if device else "",
-                **{own.use: own.path for own in daemon.bluefs_devices},
+                **{bluefs_device.use: bluefs_device.path for bluefs_device in daemon.bluefs_devices},
                 "limit_iops": format_rate(limit.read_iops) if limit and limit.read_iops else "",
             }
         )
@@ -57,7 +57,7 @@ def daemon_rows(state: LabState) -> list[dict[str, object]]:
 
 def guest_rows(state: LabState) -> list[dict[str, object]]:
     """Return a row for each guest: name, image, cephx client, running or not, pid, accelerator, socket of its agent."""
-    found = [(daemon.name.partition(".")[2], daemon) for daemon in state.daemons() if daemon.kind == guests.PROCESS]
+    guests_of = [(daemon.name.partition(".")[2], daemon) for daemon in state.daemons() if daemon.kind == guests.PROCESS]
     return [
         {
             "guest": guest,
@@ -68,7 +68,7 @@ def guest_rows(state: LabState) -> list[dict[str, object]]:
             "accelerator": state.record.accelerator,
             "agent": str(state.layout.guest_agent(guest)),
         }
-        for guest, daemon in found
+        for guest, daemon in guests_of
     ]
 
 

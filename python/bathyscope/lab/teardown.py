@@ -43,8 +43,8 @@ def down(name: str, progress: Progress = _quiet) -> None:
             # The directory was deleted by hand; without its journal nothing more can be known.
             entry.unlink()
             return
-        known = ", ".join(list_labs()) or "none"
-        raise LabError(f"there is no lab '{name}'", hint=f"labs on this machine: {known}")
+        names = ", ".join(list_labs()) or "none"
+        raise LabError(f"there is no lab '{name}'", hint=f"labs on this machine: {names}")
     layout = Layout(directory)
     if not any(directory.iterdir()):
         # A kill came before the mark, or after it: nothing is lost with the entry.

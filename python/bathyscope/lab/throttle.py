@@ -50,8 +50,8 @@ def group_path(name: str, version: Version, root: Path = CGROUP) -> Path:
 def is_group_of(lab: str, path: Path) -> bool:
     """Return whether a lab of this name can have made the group."""
     fsid = path.name.rpartition("-")[2]
-    own = group_name(lab, fsid)
-    return len(fsid) == 8 and path in [group_path(own, version) for version in get_args(Version)]
+    group = group_name(lab, fsid)
+    return len(fsid) == 8 and path in [group_path(group, version) for version in get_args(Version)]
 
 
 def create(path: Path, version: Version) -> None:

@@ -36,9 +36,9 @@ def unthrottled(state: LabState) -> Iterator[None]:
         yield
         return
     restore_throttle(state)
-    own = identity_of(LocalHost(), os.getpid()) or NOBODY
+    identity = identity_of(LocalHost(), os.getpid()) or NOBODY
     try:
-        files.create_file(state.layout.unthrottled, json.dumps(dataclasses.asdict(own)).encode())
+        files.create_file(state.layout.unthrottled, json.dumps(dataclasses.asdict(identity)).encode())
     except FileExistsError:
         raise _busy(state) from None
     try:

@@ -38,9 +38,9 @@ class DiskLayer(Layer):
         """Raise UsageError for a disk that is not there, too small, or not ours to overwrite."""
         disk = self.disk(step, context)
         if disk is None:
-            known = ", ".join(sorted(name or "all" for name in context.target.disks)) or "none"
+            classes = ", ".join(sorted(name or "all" for name in context.target.disks)) or "none"
             raise UsageError(
-                f"no disk is named for the device class '{step.device_class}' (named: {known})",
+                f"no disk is named for the device class '{step.device_class}' (named: {classes})",
                 hint=f"name one: --disk {f'{step.device_class}=' if step.device_class else ''}PATH; "
                 "or leave the disk layer out: --layer rados,rbd",
             )

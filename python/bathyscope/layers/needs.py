@@ -384,8 +384,10 @@ class ImageNeed(Need):
 
         sizes = ("--size", f"{self.size_bytes}B", "--object-size", f"{self.object_size_bytes}B")
         # Exclusive lock and what builds on it would only add the lock's own cost to a single writer.
-        own = _of_given_pool("image", self.pool, self.name, target)
-        creation = Action(rbd("create", "create", image, *sizes, "--image-feature", "layering"), accept="exists", **own)
+        given = _of_given_pool("image", self.pool, self.name, target)
+        creation = Action(
+            rbd("create", "create", image, *sizes, "--image-feature", "layering"), accept="exists", **given
+        )
         if self.client_cache:
             return (creation,)
         return (creation, Action(rbd("cache", "config", "image", "set", image, "rbd_cache", "false")))
@@ -437,8 +439,8 @@ class ObjectsNeed(Need):
 
     def make(self, context: MakeContext) -> Sequence[Action]:
         """Return what must be written down before they are filled."""
-        own = _of_given_pool("objects", self.pool, self.prefix, context.scope.target, count=self.object_count)
-        return (Action(None, **own),) if own else ()
+        given = _of_given_pool("objects", self.pool, self.prefix, context.scope.target, count=self.object_count)
+        return (Action(None, **given),) if given else ()
 
     def options(self, context: LayerContext) -> Options:
         """Return fio's options that lead to the objects."""

@@ -157,17 +157,17 @@ def _result(
 
 def _buckets(side: dict[str, Any]) -> list[tuple[str, int, int]]:
     """Return (kind, value in ns, count) of the buckets of the three latencies that hold anything."""
-    found = []
+    buckets = []
     for kind in _KINDS:
         bins = as_dict(as_dict(side.get(f"{kind}_ns", {})).get("bins", {}))
-        found += [(kind, as_int(value), as_int(count)) for value, count in bins.items()]
-    return [bucket for bucket in found if bucket[2] > 0]
+        buckets += [(kind, as_int(value), as_int(count)) for value, count in bins.items()]
+    return [bucket for bucket in buckets if bucket[2] > 0]
 
 
 def _histograms(step_index: int, buckets: Sequence[tuple[str, str, str, int, int]]) -> pa.Table:
     """Return the table of (client, direction, kind, value in ns, count)."""
     names = ("client", "direction", "kind", "bucket_ns", "count")
-    columns = {name: [bucket[place] for bucket in buckets] for place, name in enumerate(names)}
+    columns = {name: [bucket[index] for bucket in buckets] for index, name in enumerate(names)}
     return build_table(Histogram, {"step_index": step_index, **columns})
 
 

@@ -122,6 +122,6 @@ def _gap_ends(previous_ms: int, offset_ms: int, length_ms: int) -> range:
 
 def _near(lines: Sequence[tuple[int, int]], end_ms: int, length_ms: int) -> int | None:
     """Return the value of the line nearest to `end_ms`, if it is less than half an interval away."""
-    place = bisect.bisect_left(lines, (end_ms,))
-    near = min(lines[max(0, place - 1) : place + 1], key=lambda line: abs(line[0] - end_ms), default=None)
+    index = bisect.bisect_left(lines, (end_ms,))
+    near = min(lines[max(0, index - 1) : index + 1], key=lambda line: abs(line[0] - end_ms), default=None)
     return near[1] if near is not None and abs(near[0] - end_ms) * 2 < length_ms else None

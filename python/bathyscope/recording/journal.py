@@ -201,18 +201,18 @@ class Journal:
 
     def will_change_all(self, kind: str, each: Sequence[Mapping[str, Any]]) -> list[Change]:
         """Write down many changes with one flush: a thousand OSDs must not cost a thousand of them."""
-        known = {_identity(change.kind, change.details): change for change in self.pending()}
+        noted = {_identity(change.kind, change.details): change for change in self.pending()}
         number = self._number
         events: list[dict[str, Any]] = []
         for details in each:
             identity = _identity(kind, details)
-            if identity not in known:
+            if identity not in noted:
                 number += 1
-                known[identity] = Change(number, kind, dict(details))
+                noted[identity] = Change(number, kind, dict(details))
                 events.append({"event": "change", "number": number, "kind": kind, "details": dict(details)})
         if events:
             self._append(*events)
-        wanted = [known[_identity(kind, details)] for details in each]
+        wanted = [noted[_identity(kind, details)] for details in each]
         self._number = number
         self._changes.update({change.number: change for change in wanted})
         return wanted
@@ -263,8 +263,8 @@ class Journal:
 
     def others(self) -> list[Journal]:
         """Return the journals of other runs on the same cluster, also of those that are under way."""
-        found, _ = journals(self.path.parent)
-        return [other for other in found if other.run_id != self.run_id and other.fsid == self.fsid]
+        others, _ = journals(self.path.parent)
+        return [other for other in others if other.run_id != self.run_id and other.fsid == self.fsid]
 
     def close(self) -> None:
         """Remove the journal when nothing is pending; otherwise it stays for the clean-up."""
@@ -297,12 +297,12 @@ def journals(directory: Path) -> tuple[list[Journal], list[Path]]:
 
     Raises UntrustedError when another user owns the directory or can write it.
     """
-    found, damaged = [], []
+    readable, damaged = [], []
     if directory.exists():
         files.own_directory(directory)
     for path in sorted(directory.glob("*.jsonl")):
         try:
-            found.append(Journal.load(path))
+            readable.append(Journal.load(path))
         except StoreError:
             damaged.append(path)
-    return found, damaged
+    return readable, damaged

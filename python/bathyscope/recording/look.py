@@ -53,8 +53,8 @@ def look_at(
     keeper = ScopeKeeper(host, session, without, asked_osds=(), refresh_s=math.inf, target_now=target_now)
     keeper.refresh()
     if target.kind == "cluster" and not target.daemons:
-        found = local_daemons(host, keeper.answers.get(cluster_map.SOURCE.name, ()), keeper.scope)
-        target = target.model_copy(update={"daemons": found})
+        daemons = local_daemons(host, keeper.answers.get(cluster_map.SOURCE.name, ()), keeper.scope)
+        target = target.model_copy(update={"daemons": daemons})
         keeper.narrow(target=target.model_copy(update=others))
     if any(getattr(target, name) is not None for name in others):
         keeper.narrow(target=target)

@@ -71,10 +71,10 @@ def parse_segment(raw: Raw, sources: Mapping[str, Source]) -> dict[type[Record],
             continue
         mine = [index for index, cost in enumerate(costs) if cost.source == name and counts[index]]
         groups = _split(answers, [carried.get(name, 0), *(counts[index] for index in mine)])
-        found, problems = parse_collections(source, groups, scope)
+        parsed, problems = parse_collections(source, groups, scope)
         # What the answers of the segment before give by themselves is there, and comes first.
         before = parse_collections(source, groups[:1], scope)[0] if groups[0] else {}
-        for record, table in found.items():
+        for record, table in parsed.items():
             tables.setdefault(record, []).append(table.slice(before[record].num_rows if record in before else 0))
         for group, problem in problems.items():
             if group > 0:

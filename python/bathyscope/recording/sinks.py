@@ -61,7 +61,7 @@ class MemorySink:
             kept = self._collected[source.name]
             kept.append((kept[-1][0] + 1 if kept else 1, collected))
             limit_bytes = self._thinned.get(source.name)
-            if limit_bytes is not None and sum(found.cost.answer_bytes for _, found in kept) > limit_bytes:
+            if limit_bytes is not None and sum(collected.cost.answer_bytes for _, collected in kept) > limit_bytes:
                 # The first stays, and the last ones, which may not have been looked at.
                 fewer = [*list(kept)[:-_FRESH:2], *list(kept)[-_FRESH:]]
                 kept.clear()
@@ -92,7 +92,7 @@ class MemorySink:
     def costs(self) -> list[Collection]:
         """What every collection that is kept has cost, in order of time."""
         with self._lock:
-            costs = [collected.cost for found in self._collected.values() for _, collected in found]
+            costs = [collected.cost for entries in self._collected.values() for _, collected in entries]
         return sorted(costs, key=lambda cost: (cost.at_ns, cost.source))
 
 
@@ -208,7 +208,10 @@ class SegmentSink:
 
     def _write_segment(self, batch: _Batch, sources: Mapping[str, Source]) -> int:
         """Write one segment and return its end. Parsing sees what `reparse` will see, and nothing else."""
-        carried = {name: sorted(found.values(), key=lambda a: a.started_ns) for name, found in self._carried.items()}
+        carried = {
+            name: sorted(carried_answers.values(), key=lambda a: a.started_ns)
+            for name, carried_answers in self._carried.items()
+        }
         raw = pack(batch.scope, batch.collected, carried)
         tables = parse_segment(raw, sources)
         name_ms = max(batch.begins_ns // 1_000_000, self._last_name_ms + 1)
@@ -221,7 +224,9 @@ class SegmentSink:
             writer.commit()
         self._last_name_ms = name_ms
         for name, source in sources.items():
-            fresh = latest(a for found in batch.collected if found.cost.source == name for a in found.answers)
+            fresh = latest(
+                a for collected in batch.collected if collected.cost.source == name for a in collected.answers
+            )
             if source.differences and fresh:
                 since_ns = max(answer.ended_ns for answer in fresh.values()) - _CARRIED_NS
                 old = self._carried.get(name, {})

@@ -128,7 +128,7 @@ class Account:
     @property
     def limits(self) -> tuple[Ceiling, ...]:
         """The ceilings that hold the load back when they are reached, the nearest first; unknown ones left out."""
-        return tuple(one for one in self.ceilings if one.binding and one.reached.value is not None)
+        return tuple(ceiling for ceiling in self.ceilings if ceiling.binding and ceiling.reached.value is not None)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

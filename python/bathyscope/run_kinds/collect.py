@@ -63,8 +63,8 @@ def _inside_images(run: RunDirectory, whole: Question) -> Iterator[HeatMap]:
 
     images = duck.query([run], image_heat.top_images(whole, _IMAGES_PICTURED))["image_id"].to_pylist()
     for number, image_id in enumerate(images):
-        found = view_of(run, "image", dataclasses.replace(whole, image=image_id))
-        yield from (dataclasses.replace(one, name=f"{one.name}-{number}") for one in found.heat_maps)
+        view = view_of(run, "image", dataclasses.replace(whole, image=image_id))
+        yield from (dataclasses.replace(heat_map, name=f"{heat_map.name}-{number}") for heat_map in view.heat_maps)
 
 
 def _recording(run: RunDirectory) -> RecordingFinding:

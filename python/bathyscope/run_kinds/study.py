@@ -19,13 +19,13 @@ def study_of(run: RunDirectory) -> Study:
     """Return the study that a run is of. Raises UsageError when this version of bathyscope has no such study."""
     from bathyscope.studies import STUDIES
 
-    found = STUDIES.get(run.info.name)
-    if found is None:
+    study = STUDIES.get(run.info.name)
+    if study is None:
         raise UsageError(
             f"run {run.id} is of the study '{run.info.name}', which this version of bathyscope does not know",
             hint=f"it knows {', '.join(STUDIES)}",
         )
-    return found
+    return study
 
 
 def _must_be_a_plan(run: RunDirectory) -> None:

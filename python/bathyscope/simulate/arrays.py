@@ -48,9 +48,9 @@ def chunks(trace: Any) -> Iterator[npt.NDArray[np.uint64] | Requests]:
 
 def one_key_array(trace: Any) -> npt.NDArray[np.uint64]:
     """Return a trace of line numbers in one piece. Raises UsageError for requests."""
-    found = list(chunks(trace))
+    parts = list(chunks(trace))
     keys: list[npt.NDArray[np.uint64]] = []
-    for chunk in found:
+    for chunk in parts:
         if isinstance(chunk, Requests):
             raise UsageError("this simulation takes line numbers", hint="give the line numbers, or use policy lru")
         keys.append(chunk)

@@ -262,11 +262,11 @@ def profile_files(
         raise ParseError(str(error), hint="name the format, or skip bad records") from error
     report = dict(core.report())
     if is_whole:
-        found = [GroupProfile(line, 0, None, Profile(profile)) for line, profile in core.take_whole_profiles()]
+        profiles = [GroupProfile(line, 0, None, Profile(profile)) for line, profile in core.take_whole_profiles()]
     else:
         taken = core.take_group_profiles()
-        found = [GroupProfile(line, group, name, Profile(profile)) for line, group, name, profile in taken]
-    return TraceProfiles(tuple(found), report)
+        profiles = [GroupProfile(line, group, name, Profile(profile)) for line, group, name, profile in taken]
+    return TraceProfiles(tuple(profiles), report)
 
 
 def simulate_lines(trace: Any, sizes_bytes: npt.ArrayLike | None, options: SimulationOptions) -> MissRatioCurve:

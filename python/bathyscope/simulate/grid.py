@@ -53,9 +53,9 @@ def size_grid(
     largest line, and to six bits below their highest, so that they read well. `budget_size_bytes`, the size that a
     budget allows, is rounded down.
     """
-    own = max(1, math.ceil(distinct_lines))
+    lines = max(1, math.ceil(distinct_lines))
     sizes = {_rounded(fraction * working_set_bytes, unit_bytes) // line_bytes for fraction in FRACTIONS}
-    enough = next((size for size in sorted(sizes) if size >= own), own)
+    enough = next((size for size in sorted(sizes) if size >= lines), lines)
     kept = {size for size in sizes if size <= enough} | {enough}
     # Beyond the working set nothing changes, but a budget there is a size that was asked for, within what can be made.
     budget_lines = 0 if budget_size_bytes is None else budget_size_bytes // line_bytes

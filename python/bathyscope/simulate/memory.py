@@ -20,14 +20,14 @@ def cache_memory(flash_bytes: int, line_bytes: int, budget_bytes: int | None = N
     Raises UsageError when it takes more than the budget.
     """
     lines = flash_bytes // line_bytes
-    found = _core.cache_memory(lines, line_bytes, budget_bytes, sources)
+    sizes = _core.cache_memory(lines, line_bytes, budget_bytes, sources)
     memory = CacheMemory(
-        found["index_bytes"], found["stage_bytes"], found["daemon_bytes"], found["budget_bytes"], found["files"]
+        sizes["index_bytes"], sizes["stage_bytes"], sizes["daemon_bytes"], sizes["budget_bytes"], sizes["files"]
     )
     if memory.all_bytes <= memory.budget_bytes:
         return memory
-    needed = _short(math.ceil(found["needed_budget_bytes"] / _GIB * 10) / 10)
-    fits = math.floor(found["lines_that_fit"] * line_bytes / _GIB * 10) / 10
+    needed = _short(math.ceil(sizes["needed_budget_bytes"] / _GIB * 10) / 10)
+    fits = math.floor(sizes["lines_that_fit"] * line_bytes / _GIB * 10) / 10
     less = f"; or --flash {_short(fits)}, the most that fits" if fits else ""
     raise UsageError(
         f"--flash {format_bytes(flash_bytes)} in lines of {format_size_short(line_bytes)} needs "

@@ -105,8 +105,8 @@ class OpTrace(BlockTrace):
         for batch in self._requests:
             time_ns, number, start, *others = (batch.column(name).to_numpy() for name in _REQUESTS.names)
             volume = batch.column("volume").to_numpy()
-            place = (number & most_of[volume]) * size_of[volume] + start
-            into.add_requests(time_ns, place, *others, threads=threads)
+            offset_bytes = (number & most_of[volume]) * size_of[volume] + start
+            into.add_requests(time_ns, offset_bytes, *others, threads=threads)
             rows += batch.num_rows
             if progress is not None:
                 progress(rows, self.extent * rows // max(1, self._events))
@@ -237,8 +237,8 @@ def _hexadecimal(texts: Any) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.boo
     )
     are_numbers[are_long] = np.all(digits != _NO_DIGIT, axis=1)
     of_long = np.zeros(len(fixed), np.uint64)
-    for place in range(NUMBER_DIGITS):
-        of_long = of_long << np.uint64(4) | digits[:, place]
+    for digit in range(NUMBER_DIGITS):
+        of_long = of_long << np.uint64(4) | digits[:, digit]
     number[are_long] = of_long
     return number, are_numbers
 

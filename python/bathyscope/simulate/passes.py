@@ -135,10 +135,10 @@ def _curves(wanted: Pass, workload: Workload) -> Iterable[points.Curve]:
     prefix = ""
     if wanted.name == "peak":
         prefix, window_ns = "peak ", _peak_window_ns(workload.summary.duration_s)
-    for one in wanted.wanted:
-        sizes = np.unique(np.asarray(one.sizes_bytes, np.uint64) // np.uint64(one.curve.line_bytes))
-        group = groups[one.curve.group_kind, one.curve.group_name]
-        yield _curve(one, group, sizes[sizes > 0], workload, window_ns, prefix)
+    for sizes_wanted in wanted.wanted:
+        sizes = np.unique(np.asarray(sizes_wanted.sizes_bytes, np.uint64) // np.uint64(sizes_wanted.curve.line_bytes))
+        group = groups[sizes_wanted.curve.group_kind, sizes_wanted.curve.group_name]
+        yield _curve(sizes_wanted, group, sizes[sizes > 0], workload, window_ns, prefix)
 
 
 def _curve(  # noqa: PLR0917 - one for each part of a curve
@@ -266,13 +266,13 @@ def _groups(trace: BlockTrace, core: _core.ProfilePass, largest: _core.ProfilePa
             f"--by {trace.by}: the trace does not say which {_COLUMNS[trace.by][0]} a request is of",
             hint=f"a CSV needs a column {_COLUMNS[trace.by][1]}; without --by one curve is of all",
         )
-    found = [_group(trace.by, name, number, [by_number[number]]) for number, name in names.items()]
-    found.sort(key=lambda g: (-g.reads[0], -g.writes[0], g.name))
-    rest = found[LARGEST_GROUPS:]
+    groups = [_group(trace.by, name, number, [by_number[number]]) for number, name in names.items()]
+    groups.sort(key=lambda g: (-g.reads[0], -g.writes[0], g.name))
+    rest = groups[LARGEST_GROUPS:]
     if unprofiled or len(rest) > 1:
         members = [by_number[g.number] for g in rest if g.number is not None] or [by_number[_core.OTHERS]]
-        found[LARGEST_GROUPS:] = [_group(trace.by, f"({unprofiled or len(rest)} others)", None, members, others=True)]
-    return [_group("all", "all", None, [whole]), *found]
+        groups[LARGEST_GROUPS:] = [_group(trace.by, f"({unprofiled or len(rest)} others)", None, members, others=True)]
+    return [_group("all", "all", None, [whole]), *groups]
 
 
 def _group(

@@ -82,7 +82,7 @@ def _add(columns: Columns, before: tuple[int, Mapping[str, Any]], now: tuple[int
         # Without a cache, or before the first request, nothing is counted.
         if name not in earlier or entry.get("stats") is None or earlier[name].get("stats") is None:
             continue
-        counted, was = (_counted(as_dict(one["stats"])) for one in (entry, earlier[name]))
+        counted, was = (_counted(as_dict(state["stats"])) for state in (entry, earlier[name]))
         grown = {column: value - was[column] for column, value in counted.items()}
         if min(grown.values()) < 0:
             # It was stopped and started between the answers.
@@ -112,5 +112,5 @@ def _known(value: Any) -> int | None:
 
 def _osd(directory: str) -> int | None:
     """Return the number of the OSD whose data directory is named so: ceph-3, osd.3."""
-    found = _OSD.search(PurePosixPath(directory).name)
-    return None if found is None else int(found[1])
+    match = _OSD.search(PurePosixPath(directory).name)
+    return None if match is None else int(match[1])

@@ -72,11 +72,11 @@ class Cgroups:
         """
         tables = [schema_of(CgroupSample).empty_table()]
         for label, machine in _machines(scope):
-            own = [answer for answer in answers if answer.label == label and answer.exit_code == 0]
-            clock = None if label == self.name else clock_of(own)
+            of_label = [answer for answer in answers if answer.label == label and answer.exit_code == 0]
+            clock = None if label == self.name else clock_of(of_label)
             try:
                 with parsing(f"control groups of {machine.name}"):
-                    readings = [Reading.of(a, a.ended_ns if clock is None else clock.ours_ns(a)) for a in own]
+                    readings = [Reading.of(a, a.ended_ns if clock is None else clock.ours_ns(a)) for a in of_label]
                     tables.append(_samples(readings, machine))
             except ParseError:
                 if label == self.name:
@@ -127,8 +127,8 @@ def _numbers(reading: Reading, device: str) -> list[str]:
     """
     upon = _holders(device)
     above = [text for path, text in reading.files.items() if path.startswith(upon) and path.endswith("/dev")]
-    own = reading.files.get(_number_path(device))
-    return [text.strip() for text in (own, *(above if len(above) == 1 else ())) if text is not None]
+    number = reading.files.get(_number_path(device))
+    return [text.strip() for text in (number, *(above if len(above) == 1 else ())) if text is not None]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -227,11 +227,11 @@ def _growth(before: _CpuCounters | None, now: _CpuCounters | None) -> _CpuCounte
 
 
 def _io_columns(before: _Seen, now: _Seen) -> dict[str, float | None]:
-    found: dict[str, float | None] = {column: now.limits.get(column) for column in _IO_LIMITS}
+    columns: dict[str, float | None] = {column: now.limits.get(column) for column in _IO_LIMITS}
     for column in _IO_COUNTS:
         (old_group, old), (group, new) = (seen.requests.get(column, ("", -1)) for seen in (before, now))
-        found[column] = new - old if group and group == old_group and new >= old else None
-    return found
+        columns[column] = new - old if group and group == old_group and new >= old else None
+    return columns
 
 
 def _seen(reading: Reading, pid: int, device: str) -> _Seen | None:

@@ -123,8 +123,8 @@ def scope_of(answers: Sequence[RawAnswer], target: Target) -> Scope:
         )
     about = {"links": machine.links(answers), "boot_id": machine.boot_id(answers)}
     scope = scope.model_copy(update={**machine.units(answers), **about})
-    found = {"nodes": nodes.nodes_of(answers, scope), "exporters": exporters.exporters_of(answers, scope)}
-    return scope.model_copy(update=found)
+    fields = {"nodes": nodes.nodes_of(answers, scope), "exporters": exporters.exporters_of(answers, scope)}
+    return scope.model_copy(update=fields)
 
 
 def still_true(before: Sequence[RawAnswer], now: Sequence[RawAnswer]) -> list[RawAnswer]:
@@ -187,15 +187,17 @@ def _machine_names(given: Given, target: Target) -> dict[str, str]:
     The OSDs say their networks' addresses, the operator those for ssh.
     """
     names: dict[str, set[str]] = {}
-    known = {str(about["hostname"]) for about in _metadata(given).values() if about.get("hostname")}
+    hostnames = {str(about["hostname"]) for about in _metadata(given).values() if about.get("hostname")}
     for about in _metadata(given).values():
         for address in filter(None, (about.get(key) for key in ("front_addr", "back_addr"))):
             if about.get("hostname"):
                 names.setdefault(address_of(str(address)), set()).add(str(about["hostname"]))
     for name, address in target.ssh.names.items() if target.ssh is not None else ():
-        if name in known and _ADDRESS.fullmatch(address):
+        if name in hostnames and _ADDRESS.fullmatch(address):
             names.setdefault(address, set()).add(name)
-    return {address: next(iter(found)) for address, found in sorted(names.items()) if len(found) == 1}
+    return {
+        address: next(iter(same_address)) for address, same_address in sorted(names.items()) if len(same_address) == 1
+    }
 
 
 def _cache_bytes(given: Given, osd: int) -> int | None:
@@ -235,7 +237,7 @@ def _rule(rule: Mapping[str, Any]) -> str:
     """Return what a CRUSH rule does: "take default~ssd, chooseleaf_firstn 0 host, emit"."""
     steps = [as_dict(step) for step in as_list(rule.get("steps", []))]
     words = [(step.get("op"), step.get("item_name"), step.get("num"), step.get("type")) for step in steps]
-    return ", ".join(" ".join(str(word) for word in own if word is not None) for own in words)
+    return ", ".join(" ".join(str(word) for word in words_of_osd if word is not None) for words_of_osd in words)
 
 
 def _config_facts(daemon: str, value: Any) -> Iterator[tuple[str, str, Any]]:

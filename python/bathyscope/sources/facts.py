@@ -65,8 +65,8 @@ def fact_table(facts: Iterable[tuple[str, str, Any]]) -> pa.Table:
 
 def facts_at(facts: pa.Table, moment: str) -> pa.Table:
     """Return a table of facts with another moment: "before" or "after" the run."""
-    place = facts.schema.get_field_index("moment")
-    return facts.set_column(place, facts.schema.field(place), pa.repeat(pa.scalar(moment), facts.num_rows))
+    index = facts.schema.get_field_index("moment")
+    return facts.set_column(index, facts.schema.field(index), pa.repeat(pa.scalar(moment), facts.num_rows))
 
 
 def redacted(answer: RawAnswer) -> RawAnswer:

@@ -61,23 +61,23 @@ class ImageCounters:
         """
         columns, uncounted = Columns(ImageIo), Columns(Uncounted)
         # Image → when it was named last, and its totals then.
-        known: dict[_Name, tuple[int, _Totals]] = {}
+        last: dict[_Name, tuple[int, _Totals]] = {}
         before_ns: int | None = None
         all_named = False
         for at_ns, totals in _looks(answers):
-            is_new = _is_new_manager(totals, known)
+            is_new = _is_new_manager(totals, last)
             if before_ns is not None and is_new:
                 reason = "the manager began to count again: another one took over"
                 uncounted.add(source=self.name, at_ns=at_ns, duration_ns=at_ns - before_ns, reason=reason)
             for name, now in totals.items():
-                named_ns, before = known.get(name, (before_ns, (0,) * len(now) if all_named else now))
+                named_ns, before = last.get(name, (before_ns, (0,) * len(now) if all_named else now))
                 # The totals begin again after a minute without a question, and after a failover.
                 grown = tuple(new - old for new, old in zip(now, before, strict=True))
                 grown = now if is_new or min(grown) < 0 else grown
                 if named_ns is not None and at_ns > named_ns and any(grown):
                     _add(columns, name, (at_ns, at_ns - named_ns), grown)
             all_named = all_named if before_ns is not None else len(totals) < _NAMED_MAX
-            known |= {name: (at_ns, now) for name, now in totals.items()}
+            last |= {name: (at_ns, now) for name, now in totals.items()}
             before_ns = at_ns
         return {ImageIo: columns.table(), Uncounted: uncounted.table()}
 
@@ -150,4 +150,4 @@ def _images(answer: RawAnswer) -> Iterator[tuple[_Name, _Totals]]:
             index, _, image = str(descriptor).partition("/")
             # A pool's name holds no slash.
             pool, _, namespace = pools[index].partition("/")
-            yield (pool, namespace, image), tuple(as_int(as_list(numbers)[place]) for place in places)
+            yield (pool, namespace, image), tuple(as_int(as_list(numbers)[index]) for index in places)

@@ -61,10 +61,10 @@ class Libvirt:
 
     def parse(self, answers: Sequence[RawAnswer], scope: Scope) -> Tables:  # noqa: ARG002 - the shape of a source
         """Return a row for each image and machine."""
-        found = [(answer, *use) for answer in answers if answer.exit_code == 0 for use in _uses(answer)]
-        running = {image for _, _, _, is_running, image in found if is_running}
+        uses = [(answer, *use) for answer in answers if answer.exit_code == 0 for use in _uses(answer)]
+        running = {image for _, _, _, is_running, image in uses if is_running}
         columns = Columns(Attachment)
-        for answer, host, machine, is_running, image in found:
+        for answer, host, machine, is_running, image in uses:
             if is_running or image not in running:
                 pool, namespace, name = image
                 columns.add(
@@ -89,9 +89,9 @@ def _uses(answer: RawAnswer) -> Iterator[tuple[str, str, bool, tuple[str, str, s
     last = _DOMAIN.sub("", text).rsplit(None, 1)[-1:]
     authority = answer.label.removeprefix(_LABEL).partition("://")[2].partition("/")[0].rpartition("@")[2]
     host = last[0] if last else authority
-    for found in _DOMAIN.finditer(text):
+    for match in _DOMAIN.finditer(text):
         with contextlib.suppress(ParseError):
-            yield from ((host, *use) for use in _disks(found[0]))
+            yield from ((host, *use) for use in _disks(match[0]))
 
 
 def compact(answer: RawAnswer) -> RawAnswer:
@@ -99,7 +99,7 @@ def compact(answer: RawAnswer) -> RawAnswer:
     if not answer.label.startswith(_LABEL):
         return answer
     text = answer.stdout.decode("utf-8", "replace")
-    kept = [small for found in _DOMAIN.finditer(text) if (small := _reduced(found[0]))]
+    kept = [small for match in _DOMAIN.finditer(text) if (small := _reduced(match[0]))]
     host = _DOMAIN.sub("", text).rsplit(None, 1)[-1:] if answer.exit_code == 0 else []
     return dataclasses.replace(answer, stdout="\n".join([*kept, *host, ""]).encode())
 

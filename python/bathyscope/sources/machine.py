@@ -84,14 +84,14 @@ SOURCE: Source = Machine()
 
 def units(answers: Sequence[RawAnswer]) -> dict[str, int]:
     """Return the scope's clock_ticks_per_s and page_bytes, as far as getconf said. Raises ParseError."""
-    given, found = latest(answers), {}
+    given, units_of = latest(answers), {}
     for field, label in (("clock_ticks_per_s", _TICKS), ("page_bytes", _PAGE)):
         if label in given:
             with parsing(label):
-                found[field] = as_int(given[label].stdout.decode())
-                if found[field] <= 0:
-                    raise ValueError(f"{found[field]} is not greater than 0")
-    return found
+                units_of[field] = as_int(given[label].stdout.decode())
+                if units_of[field] <= 0:
+                    raise ValueError(f"{units_of[field]} is not greater than 0")
+    return units_of
 
 
 def boot_id(answers: Sequence[RawAnswer]) -> str:

@@ -90,9 +90,9 @@ class _Look:
 
     def since(self, before: _Look, name: str) -> Iterator[tuple[tuple[Any, ...], dict[str, int]]]:
         """Yield (key, what it counted) of a query since an earlier look."""
-        known = before.counted.get(name, {}) if before.instance == self.instance else {}
+        counted_before = before.counted.get(name, {}) if before.instance == self.instance else {}
         for key, (made_s, totals) in self.counted[name].items():
-            old_s, old = known.get(key, (made_s, ()))
+            old_s, old = counted_before.get(key, (made_s, ()))
             if old and abs(made_s - old_s) < _SAME_S and all(a >= b for a, b in zip(totals, old, strict=True)):
                 counted = [a - b for a, b in zip(totals, old, strict=True)]
             else:
@@ -148,8 +148,8 @@ class MgrCounters:
                                 times = {"at_ns": look.at_ns, "duration_ns": look.at_ns - began_ns}
                                 tables[name].add(**times, **place, **counted)
                 before = look
-        found = {record: tables[name].table() for name, (record, _) in _QUERIES.items()}
-        return {**found, Uncounted: uncounted.table()}
+        counted_tables = {record: tables[name].table() for name, (record, _) in _QUERIES.items()}
+        return {**counted_tables, Uncounted: uncounted.table()}
 
 
 SOURCE: Source = MgrCounters()

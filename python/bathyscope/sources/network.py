@@ -36,12 +36,12 @@ def links(files: Iterable[tuple[str, bytes]]) -> tuple[ScopeLink, ...]:
 
     A speed of 0 or less means that the card does not know it: there is no cable, or it is a virtual one.
     """
-    found: dict[str, dict[str, bool | int]] = {}
+    links: dict[str, dict[str, bool | int]] = {}
     for path, content in files:
         if not path.startswith(f"{_CLASS}/"):
             continue
         name, _, kind = path.removeprefix(f"{_CLASS}/").partition("/")
-        link, text = found.setdefault(name, {}), content.decode("utf-8", "replace")
+        link, text = links.setdefault(name, {}), content.decode("utf-8", "replace")
         if kind == "device/uevent":
             link["hardware"] = True
         elif kind == "uevent":
@@ -50,7 +50,7 @@ def links(files: Iterable[tuple[str, bytes]]) -> tuple[ScopeLink, ...]:
             with contextlib.suppress(ValueError):
                 if 0 < (speed := int(text)) < 1 << 31:
                     link["speed_bits_per_s"] = speed * 10**6
-    return tuple(ScopeLink.model_validate({"name": name, **found[name]}) for name in sorted(found) if name != _LOOPBACK)
+    return tuple(ScopeLink.model_validate({"name": name, **links[name]}) for name in sorted(links) if name != _LOOPBACK)
 
 
 def described(known: Iterable[ScopeLink]) -> str:
@@ -78,7 +78,7 @@ def samples(readings: Sequence[tuple[int, str]], host: str, known: Sequence[Scop
         for line in text.splitlines()[2:]:
             name, _, rest = line.partition(":")
             words = rest.split()
-            values = (as_int(words[place]) for place in _COLUMNS.values())
+            values = (as_int(words[index]) for index in _COLUMNS.values())
             counted.setdefault(name.strip(), []).append((at_ns, *values))
     counted.pop(_LOOPBACK, None)
     hardware = {name for name in counted if name in about and about[name].hardware}

@@ -173,17 +173,17 @@ def _drop_parts(
     least_s = _seconds(tables[ProcessSample]) - 2 * node.period_s
     expected = {DeviceSample: ("device", set(roles)), NetworkSample: ("interface", set[str]())}
     for record, (column, names) in expected.items():
-        known: set[str] = {str(name) for name in node.tables[record][column].to_pylist()}
-        reasons = dict.fromkeys(names - known, "Prometheus has no series of it")
-        for name in known:
+        known_names: set[str] = {str(name) for name in node.tables[record][column].to_pylist()}
+        reasons = dict.fromkeys(names - known_names, "Prometheus has no series of it")
+        for name in known_names:
             rows = tables[record].filter(pc.field(column) == name)
             if not _held(node.period_s, rows, seconds)[1] or _seconds(rows) < least_s:
                 held = f"{rows.num_rows} whole intervals ({format_seconds(_seconds(rows))})"
                 reasons[name] = f"Prometheus has {held} of the measured {format_seconds(seconds)}"
-        if record is NetworkSample and node.network_failure is not None and not known:
+        if record is NetworkSample and node.network_failure is not None and not known_names:
             yield f"{machine} has no network figures: Prometheus gave no answer: {node.network_failure}"
         osds = {".".join(word.split(".")[:2]) for name in reasons if name in roles for word in roles[name][0].split()}
-        for name in set(roles) & known - set(reasons):
+        for name in set(roles) & known_names - set(reasons):
             if osds & set(roles[name][0].split()):
                 reasons[name] = "its OSD has another device without figures"
         tables[record] = tables[record].filter(
@@ -223,7 +223,9 @@ def _roles(scope: Scope, machine: str) -> dict[str, tuple[str, str]]:
     roles: dict[str, tuple[str, str]] = {}
     for osd in elsewhere(scope).get(machine, ()):
         uses = [(osd.device, f"osd.{osd.osd}", osd.device_class)]
-        uses += [(own.device, f"osd.{osd.osd}.{own.use}", own.device_class or "") for own in osd.bluefs_devices]
+        uses += [
+            (bluefs.device, f"osd.{osd.osd}.{bluefs.use}", bluefs.device_class or "") for bluefs in osd.bluefs_devices
+        ]
         for device, name, device_class in uses:
             if device:
                 before, its_class = roles.get(device, ("", ""))
@@ -252,19 +254,19 @@ def _by_label(answers: Sequence[RawAnswer]) -> dict[str, list[RawAnswer]]:
 
 def _node(given: Mapping[str, Sequence[RawAnswer]], exporter: ScopeExporter, scope: Scope) -> _Node:
     """Return what the answers say of one machine. Raises ParseError, also when there is nothing."""
-    own = {kind: given.get(f"{kind}-{exporter.name}", ()) for kind in _KINDS}
-    failures = {kind: _failure(answers) for kind, answers in own.items()}
+    of_exporter = {kind: given.get(f"{kind}-{exporter.name}", ()) for kind in _KINDS}
+    failures = {kind: _failure(answers) for kind, answers in of_exporter.items()}
     if failures["cpu"] is not None:
         raise ParseError(f"Prometheus gave no answer: {failures['cpu']}")
     with parsing(f"the series of {exporter.name}"):
-        courses = {kind: _courses(answers) for kind, answers in own.items()}
+        courses = {kind: _courses(answers) for kind, answers in of_exporter.items()}
         scrapes = sorted({at_s for course in courses["cpu"].values() for at_s in course})
         if len(scrapes) < 2:
             raise ParseError("Prometheus has no samples of it")
         clock = clock_of(given.get(CLOCK, ()), times)
         if clock is None:
             raise ParseError("Prometheus does not tell its time")
-        since_ns = own["cpu"][0].started_ns
+        since_ns = of_exporter["cpu"][0].started_ns
         cpu, disk, network = (_Counted(courses[kind], clock.offset_ns, since_ns) for kind in _KINDS)
         devices, interfaces = _devices(disk, exporter.name, scope), _interfaces(network, exporter.name)
         tables = {
@@ -282,7 +284,7 @@ def _failure(answers: Sequence[RawAnswer]) -> str | None:
 
 def _courses(answers: Sequence[RawAnswer]) -> dict[_Labels, _Course]:
     """Return labels of a series → time in seconds → value, of all good answers together. Raises ParseError."""
-    found: dict[_Labels, _Course] = collections.defaultdict(dict)
+    courses: dict[_Labels, _Course] = collections.defaultdict(dict)
     for answer in answers:
         if answer.exit_code != 0:
             continue
@@ -293,8 +295,8 @@ def _courses(answers: Sequence[RawAnswer]) -> dict[_Labels, _Course]:
                     number = as_float(value)
                     if number < 0:
                         raise ParseError(f"{answer.label}: a counter of {number:g}")
-                    found[labels][as_float(at_s)] = number
-    return dict(found)
+                    courses[labels][as_float(at_s)] = number
+    return dict(courses)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

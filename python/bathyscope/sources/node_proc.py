@@ -50,11 +50,11 @@ class NodeProc:
         tables: dict[type[Record], list[pa.Table]] = {r: [schema_of(r).empty_table()] for r in self.records}
         for node in scope.nodes:
             try:
-                own = _node_tables(_of_node(answers, node), node, scope)
+                node_tables = _node_tables(_of_node(answers, node), node, scope)
             except ParseError:
                 # `caveats` says so.
                 continue
-            for record, table in own.items():
+            for record, table in node_tables.items():
                 tables[record].append(table)
         return {record: pa.concat_tables(parts) for record, parts in tables.items()}
 
@@ -66,13 +66,13 @@ def caveats(answers: Sequence[RawAnswer], scope: Scope) -> list[str]:
     """Return a sentence for each machine whose figures are missing, or have gaps."""
     sentences = []
     for node in scope.nodes if answers else ():
-        own = _of_node(answers, node)
-        failed = [answer for answer in own if answer.exit_code != 0]
-        why = f"no reading failed, {len(own)} were taken"
+        of_node = _of_node(answers, node)
+        failed = [answer for answer in of_node if answer.exit_code != 0]
+        why = f"no reading failed, {len(of_node)} were taken"
         if failed:
-            why = f"{len(failed)} of {len(own)} readings failed: {last_line(failed[-1].stderr)}"
+            why = f"{len(failed)} of {len(of_node)} readings failed: {last_line(failed[-1].stderr)}"
         try:
-            rows = sum(table.num_rows for table in _node_tables(own, node, scope).values())
+            rows = sum(table.num_rows for table in _node_tables(of_node, node, scope).values())
         except ParseError as error:
             rows, why = 0, error.message
         if not rows:

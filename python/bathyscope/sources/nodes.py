@@ -151,12 +151,12 @@ def _node(name: str, answer: RawAnswer, scope: Scope) -> ScopeNode:
         texts = {path: content.decode("utf-8", "replace") for path, content in answer.files}
         processes = [(pid, number) for pid in _pids(texts) if (number := osd_of(_argv(texts, pid))) is not None]
         counts = collections.Counter(number for _, number in processes)
-        known = {osd.osd: osd for osd in _asked(scope).get(name, ())}
+        osds = {osd.osd: osd for osd in _asked(scope).get(name, ())}
         # The throttles of a lab's devices are known here only.
         lab_daemons = {daemon.name: daemon for daemon in scope.target.daemons}
         daemons = []
         for pid, number in sorted(processes, key=lambda process: process[1]):
-            osd = known.get(number)
+            osd = osds.get(number)
             if osd is None or not is_of_cluster(
                 str(scope.fsid),
                 [texts.get(f"/proc/{pid}/{kind}", "") for kind in ("cgroup", "cmdline")],
@@ -206,11 +206,11 @@ def _facts(answers: Sequence[RawAnswer], scope: Scope) -> Iterator[tuple[str, st
     """Yield (subject, name, value)."""
     for node in nodes_of(answers, scope):
         yield f"node {node.name}", "osds", " ".join(daemon.name.removeprefix("osd.") for daemon in node.daemons)
-        own = [a for a in answers if re.sub(rf"^{_NODE}|^{_CLOCK}\d+-", "", a.label) == node.name]
+        of_node = [a for a in answers if re.sub(rf"^{_NODE}|^{_CLOCK}\d+-", "", a.label) == node.name]
         if links := network.described(node.links):
             yield f"node {node.name}", "network_links", links
         yield from _same_machine(node, scope)
-        clock = clock_of(own)
+        clock = clock_of(of_node)
         if clock is not None:
             yield f"node {node.name}", "clock_offset_ns", str(clock.offset_ns)
             yield f"node {node.name}", "clock_error_ns", str(clock.error_ns)

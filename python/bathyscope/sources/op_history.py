@@ -69,8 +69,8 @@ class OpHistory:
 
     def parse(self, answers: Sequence[RawAnswer], scope: Scope) -> Tables:
         """Return the client ops of the histories, those of the scope's own pools when it names some."""
-        own = scope.own_pools
-        pools = None if own is None else [scope.pools[name] for name in own if name in scope.pools]
+        our_pools = scope.own_pools
+        pools = None if our_pools is None else [scope.pools[name] for name in our_pools if name in scope.pools]
         histories = _core.OpHistories(pools)
         for answer in answers:
             if answer.exit_code == 0 and answer.label.startswith(f"{_DUMP}-osd."):

@@ -80,7 +80,7 @@ SOURCE: Source = OsdLatencyHistograms()
 
 def _buckets(dump: dict[str, Any]) -> _Buckets:
     """Return what a dump counted, all sizes together. Raises ValueError and what reading foreign values does."""
-    found: _Buckets = Counter()
+    buckets: _Buckets = Counter()
     histograms = as_dict(dump.get("osd", {}))
     for name, op in _OPS.items():
         if name not in histograms:
@@ -92,5 +92,5 @@ def _buckets(dump: dict[str, Any]) -> _Buckets:
         for bounds, counts in zip(as_list(axis["ranges"]), as_list(histogram["values"]), strict=True):
             low_ns = max(0, as_int(as_dict(bounds).get("min", 0)))
             high_ns = as_int(bounds["max"]) + 1 if "max" in bounds else None
-            found[op, low_ns, high_ns] += sum(as_int(count) for count in as_list(counts))
-    return found
+            buckets[op, low_ns, high_ns] += sum(as_int(count) for count in as_list(counts))
+    return buckets

@@ -10,10 +10,10 @@ from bathyscope.spec import DaemonTarget
 
 def osd_of(argv: Sequence[str]) -> int | None:
     """Return the number of the OSD that a command line starts: `-i 3`, `--id=3`, `-n osd.3`; None when it is none."""
-    for place, word in enumerate(argv):
+    for index, word in enumerate(argv):
         option, equals, value = word.partition("=")
         if not equals:
-            value = argv[place + 1] if place + 1 < len(argv) else ""
+            value = argv[index + 1] if index + 1 < len(argv) else ""
         if option in ("-i", "--id") and value.isdigit():
             return int(value)
         if option in ("-n", "--name") and value.startswith("osd.") and value[4:].isdigit():
@@ -35,6 +35,6 @@ def is_of_cluster(fsid: str, about: Sequence[str], written: str, *, machine: str
 
 def only_ones(daemons: Iterable[DaemonTarget]) -> tuple[DaemonTarget, ...]:
     """Return the daemons that were found once. Another cluster's process in the same file system sees the same data."""
-    found = list(daemons)
-    counts = collections.Counter(daemon.name for daemon in found)
-    return tuple(daemon for daemon in found if counts[daemon.name] == 1)
+    every = list(daemons)
+    counts = collections.Counter(daemon.name for daemon in every)
+    return tuple(daemon for daemon in every if counts[daemon.name] == 1)

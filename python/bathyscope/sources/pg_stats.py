@@ -65,7 +65,7 @@ class PgStats:
         columns, uncounted = Columns(PgIo), Columns(Uncounted)
         names = {number: name for name, number in scope.pools.items()}
         # Group → its counters when it was last known, and when that was.
-        known: dict[str, tuple[int, _Counted]] = {}
+        last: dict[str, tuple[int, _Counted]] = {}
         listed: set[str] = set()
         # Children of a split that are listed and not yet known.
         unborn: set[str] = set()
@@ -73,28 +73,28 @@ class PgStats:
             if answer.label != _DUMP or answer.exit_code != 0:
                 continue
             at_ns = answer.ended_ns
-            found: dict[str, tuple[_Counted, dict[str, Any]]] = {}
+            totals: dict[str, tuple[_Counted, dict[str, Any]]] = {}
             now_listed = set()
             for group in groups(answer):
                 with parsing(_DUMP):
                     now_listed.add(str(group["pgid"]))
                     if "unknown" not in str(group["state"]):
-                        found[str(group["pgid"])] = _counted(group), _about(group, names)
+                        totals[str(group["pgid"])] = _counted(group), _about(group, names)
             # Only what the look before did not list at all is new: one that was unknown then has counted before.
             unborn = (unborn | (now_listed - listed if listed else set())) & now_listed
-            born = _families(found.keys() & unborn, known)
-            unborn -= found.keys()
+            born = _families(totals.keys() & unborn, last)
+            unborn -= totals.keys()
             # Their parents' counters are smaller by theirs: the family waits for them.
-            waiting = _families(unborn, known).keys()
-            gone = _families(known.keys() - now_listed, found)
+            waiting = _families(unborn, last).keys()
+            gone = _families(last.keys() - now_listed, totals)
             # When the groups were looked at before whose counters are smaller now.
             smaller_ns: list[int] = []
-            for pg, (now, about) in found.items():
+            for pg, (now, about) in totals.items():
                 if pg in waiting:
                     continue
-                before_ns, before = known.get(pg, (0, now))
-                after = [now, *(found[child][0] for child in born.get(pg, ()))]
-                earlier = [before, *(known[child][1] for child in gone.get(pg, ()))]
+                before_ns, before = last.get(pg, (0, now))
+                after = [now, *(totals[child][0] for child in born.get(pg, ()))]
+                earlier = [before, *(last[child][1] for child in gone.get(pg, ()))]
                 grown = tuple(a - b for a, b in zip(_sum(after), _sum(earlier), strict=True))
                 if not at_ns > before_ns > 0:
                     continue
@@ -111,8 +111,8 @@ class PgStats:
                     reason=f"counters of {what} are smaller than before, as after a failure of the OSD; what they lost "
                     "is not known",
                 )
-            known = {pg: entry for pg, entry in known.items() if pg in now_listed}
-            known |= {pg: (at_ns, now) for pg, (now, _) in found.items() if pg not in waiting}
+            last = {pg: entry for pg, entry in last.items() if pg in now_listed}
+            last |= {pg: (at_ns, now) for pg, (now, _) in totals.items() if pg not in waiting}
             listed = now_listed
         return {PgIo: columns.table(), Uncounted: uncounted.table()}
 
@@ -152,11 +152,11 @@ def _sum(counted: Sequence[_Counted]) -> _Counted:
 
 def _families(children: Iterable[str], parents: Container[str]) -> dict[str, list[str]]:
     """Return parent → its children, of those that have one."""
-    found: dict[str, list[str]] = {}
+    families: dict[str, list[str]] = {}
     for child in children:
         if (parent := _parent(child, parents)) is not None:
-            found.setdefault(parent, []).append(child)
-    return found
+            families.setdefault(parent, []).append(child)
+    return families
 
 
 def _parent(pg: str, parents: Container[str]) -> str | None:

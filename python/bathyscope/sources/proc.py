@@ -138,7 +138,10 @@ def _roles(machine: Sampled) -> dict[str, _Role]:
             roles[kernel_name(disk.device)] = _Role("disk", machine.name, disk_class, disk.limit)
     for daemon in machine.daemons:
         uses = [(daemon.device, daemon.name, daemon.device_class, daemon.limit)]
-        uses += [(own.device, f"{daemon.name}.{own.use}", own.device_class, own.limit) for own in daemon.bluefs_devices]
+        uses += [
+            (bluefs.device, f"{daemon.name}.{bluefs.use}", bluefs.device_class, bluefs.limit)
+            for bluefs in daemon.bluefs_devices
+        ]
         for device, name, device_class, limit in uses:
             if device:
                 role = _Role(name, daemon.host, device_class or "", limit)
@@ -165,7 +168,7 @@ def _devices(readings: Sequence[Reading], machine: Sampled) -> pa.Table:
             device = words[2]
             if device in roles or not (_PARTITION.match(device) or _IGNORED.match(device)):
                 # Reads, writes, sectors read, sectors written, ms with I/O in flight, merged reads, merged writes.
-                values = (as_int(words[place]) for place in (3, 7, 5, 9, 12, 4, 8))
+                values = (as_int(words[index]) for index in (3, 7, 5, 9, 12, 4, 8))
                 counted.setdefault(device, []).append((reading.at_ns, *values))
     tables = [
         _device(device, roles.get(device, _Role("other", machine.name)), np.array(course, dtype=np.int64))
@@ -278,14 +281,14 @@ def _processes(readings: Sequence[Reading], machine: Sampled) -> pa.Table:
 def running(reading: Reading, machine: Sampled) -> Iterator[tuple[Identity, Counted]]:
     """Yield every process of a machine that a reading has."""
     for daemon in machine.daemons:
-        found = _process(reading, daemon.name, daemon.pid)
+        process = _process(reading, daemon.name, daemon.pid)
         # Another process may have got the daemon's pid.
-        if found is not None and found[0][2] == daemon.start_ticks:
-            yield found
+        if process is not None and process[0][2] == daemon.start_ticks:
+            yield process
     for role, pid in machine.processes:
-        found = _process(reading, role, pid)
-        if found is not None:
-            yield found
+        process = _process(reading, role, pid)
+        if process is not None:
+            yield process
 
 
 def _seen(reading: Reading, machine: Sampled) -> Iterator[tuple[Identity, Counted]]:
@@ -304,5 +307,5 @@ def _process(reading: Reading, name: str, pid: int) -> tuple[Identity, Counted] 
         return None
     # The name of the program stands in parentheses and may hold anything, also parentheses.
     words = text.rpartition(")")[2].split()
-    user_ticks, system_ticks, start_ticks, pages = (as_int(words[place]) for place in (11, 12, 19, 21))
+    user_ticks, system_ticks, start_ticks, pages = (as_int(words[index]) for index in (11, 12, 19, 21))
     return (name, pid, start_ticks), Counted(user_ticks, system_ticks, pages)

@@ -89,17 +89,17 @@ def _devices(target: Target) -> dict[str, str]:
     """Return disk → kernel name of the device that it is."""
     used = [(disk.simulated, disk.device) for disk in target.disks.values()]
     used += [(daemon.simulated, daemon.device) for daemon in target.daemons]
-    used += [(own.simulated, own.device) for daemon in target.daemons for own in daemon.bluefs_devices]
+    used += [(bluefs.simulated, bluefs.device) for daemon in target.daemons for bluefs in daemon.bluefs_devices]
     return {name: device for name, device in used if name and device}
 
 
 def _counted(disk: Mapping[str, Any]) -> dict[str, int]:
     """Return column → counter."""
-    found = {}
+    counters = {}
     for column, path in _COUNTERS.items():
         value: Any = disk
         for key in path:
             value = as_dict(value)[key]
-        found[column] = as_int(value)
-    found["error_count"] = sum(as_int(as_dict(disk[kind])["errors"]) for kind in _KINDS)
-    return found
+        counters[column] = as_int(value)
+    counters["error_count"] = sum(as_int(as_dict(disk[kind])["errors"]) for kind in _KINDS)
+    return counters

@@ -64,7 +64,7 @@ class PoolsOfTenants:
 
     def parse(self, answers: Sequence[RawAnswer], scope: Scope) -> Tables:
         """Return the I/O between consecutive looks, and the operations in flight at each look that an OSD answered."""
-        own = frozenset(scope.own_pools or ())
+        our_pools = frozenset(scope.own_pools or ())
         now = {number: name for name, number in scope.pools.items()}
         names = dict(now)
         counted: list[tuple[int, dict[int, _Counted]]] = []
@@ -78,8 +78,8 @@ class PoolsOfTenants:
                         now = {as_int(pool["id"]): str(pool["name"]) for pool in pools}
                         names |= now
                         counted.append((at_ns, {as_int(pool["id"]): _counted(as_dict(pool)) for pool in pools}))
-            _add_waits(waits, look, at_ns, now, own)
-        return {PoolIo: _io(counted, names, own), PoolWait: waits.table()}
+            _add_waits(waits, look, at_ns, now, our_pools)
+        return {PoolIo: _io(counted, names, our_pools), PoolWait: waits.table()}
 
 
 SOURCE: Source = PoolsOfTenants()
@@ -102,7 +102,9 @@ def _counted(pool: Mapping[str, Any]) -> _Counted:
     return tuple(as_int(stats[name]) for name in _COUNTERS)
 
 
-def _io(counted: Sequence[tuple[int, dict[int, _Counted]]], names: Mapping[int, str], own: frozenset[str]) -> pa.Table:
+def _io(
+    counted: Sequence[tuple[int, dict[int, _Counted]]], names: Mapping[int, str], our_pools: frozenset[str]
+) -> pa.Table:
     """Return a row for each interval and pool, of the pools that did I/O in any of them.
 
     After a failover the manager's sums begin at 0 and come back as the OSDs report: what is below the greatest value
@@ -122,7 +124,7 @@ def _io(counted: Sequence[tuple[int, dict[int, _Counted]]], names: Mapping[int, 
     columns = Columns(PoolIo)
     for pool, intervals in grown.items():
         name = names[pool]
-        if name not in own and not any(any(growth) for _, _, growth in intervals):
+        if name not in our_pools and not any(any(growth) for _, _, growth in intervals):
             continue
         for at_ns, duration_ns, (reads, writes, read_bytes, write_bytes) in intervals:
             columns.add(
@@ -130,7 +132,7 @@ def _io(counted: Sequence[tuple[int, dict[int, _Counted]]], names: Mapping[int, 
                 duration_ns=duration_ns,
                 pool_id=pool,
                 pool=name,
-                own=name in own,
+                own=name in our_pools,
                 read_count=reads,
                 write_count=writes,
                 read_bytes=read_bytes,

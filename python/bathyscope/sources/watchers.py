@@ -57,8 +57,8 @@ class Watchers:
                     namespace, image, error, addresses = as_list(entry)
                     if error not in (0, errno.ENOENT):
                         continue
-                    found = sorted({address_of(str(one)) for one in as_list(addresses)})
-                    for address in found or (None,):
+                    hosts = sorted({address_of(str(address)) for address in as_list(addresses)})
+                    for address in hosts or (None,):
                         columns.add(
                             at_ns=answer.ended_ns,
                             pool=answer.label.removeprefix(_LABEL),

@@ -62,13 +62,13 @@ class CachePlanFile(_Part):
         names = [cache.node for cache in self.caches]
         if node is None and len(names) != 1:
             raise UsageError(f"the plan is for {len(names)} nodes", hint="--node NAME: " + ", ".join(names))
-        found = [cache for cache in self.caches if node in (None, cache.node)]
-        if not found:
+        caches = [cache for cache in self.caches if node in (None, cache.node)]
+        if not caches:
             raise UsageError(f"the plan has no node '{node}'", hint="it has: " + ", ".join(names))
-        if not found[0].sources:
+        if not caches[0].sources:
             hint = "none of its OSDs is worth a cache by this plan; `bathy cache plan` with more --flash may differ"
-            raise UsageError(f"the plan has no sources for the node '{found[0].node}'", hint=hint)
-        return found[0].sources
+            raise UsageError(f"the plan has no sources for the node '{caches[0].node}'", hint=hint)
+        return caches[0].sources
 
 
 def load_cache_plan(path: Path) -> CachePlanFile:
@@ -79,5 +79,5 @@ def load_cache_plan(path: Path) -> CachePlanFile:
         raise UsageError(f"{path} cannot be read: {error.strerror or error}", hint=_HINT) from error
     except ValidationError as error:
         first = error.errors()[0]
-        place = ".".join(map(str, first["loc"])) or "its content"
-        raise UsageError(f"{path} is not a cache plan: {place}: {first['msg']}", hint=_HINT) from error
+        where = ".".join(map(str, first["loc"])) or "its content"
+        raise UsageError(f"{path} is not a cache plan: {where}: {first['msg']}", hint=_HINT) from error

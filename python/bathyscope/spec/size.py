@@ -78,22 +78,22 @@ class Admission(Model):
 
 
 def _parsed_admission(text: str) -> dict[str, Any]:
-    found: dict[str, Any] = {"name": text.strip()}
+    admission: dict[str, Any] = {"name": text.strip()}
     for part in text.split("+"):
         name, _, value = part.strip().partition(":")
         if name == "all" and not value:
             continue
         if (match := re.fullmatch(r"([0-9]{1,3})-hit", name)) and not value and 2 <= int(match[1]) <= 255:
-            found["n_hit"] = int(match[1])
+            admission["n_hit"] = int(match[1])
         elif name == "budget" and value:
-            found["write_budget_bytes_per_day"] = value
-        elif name in ("bypass", "write-bypass") and "stream_cutoff_bytes" not in found:
+            admission["write_budget_bytes_per_day"] = value
+        elif name in ("bypass", "write-bypass") and "stream_cutoff_bytes" not in admission:
             is_of_writes = name == "write-bypass"
             default_bytes = WRITE_BYPASS_BYTES if is_of_writes else BYPASS_BYTES
-            found |= {"stream_cutoff_bytes": value or default_bytes, "is_stream_of_writes": is_of_writes}
+            admission |= {"stream_cutoff_bytes": value or default_bytes, "is_stream_of_writes": is_of_writes}
         else:
             raise values.wrong("must be made of known filters", part, hint=_ADMISSION_HINT)
-    return found
+    return admission
 
 
 def _option(name: str, default: Any = ..., **kwargs: Any) -> Any:
@@ -159,9 +159,9 @@ class SizeSpec(Model):
     @field_validator("flash")
     @classmethod
     def _flash_is_priced(cls, name: str | None, info: ValidationInfo) -> str | None:
-        known = info.data["prices"].drives if "prices" in info.data else {}
-        if name is not None and name not in known:
-            raise values.wrong("is not in the price file", name, hint="one of: " + ", ".join(known))
+        drives = info.data["prices"].drives if "prices" in info.data else {}
+        if name is not None and name not in drives:
+            raise values.wrong("is not in the price file", name, hint="one of: " + ", ".join(drives))
         return name
 
     @model_validator(mode="after")

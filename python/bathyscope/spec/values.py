@@ -152,33 +152,33 @@ def decimal_bytes(value: Any) -> int:
 
 def ratio(value: Any) -> float:
     """Validate a ratio above 0 and at most 1, as number or text: 0.9, "0.9" or "90%"."""
-    found = value
+    number = value
     if isinstance(value, str):
         body = value.strip()
         try:
-            found = float(body.removesuffix("%")) / (100.0 if body.endswith("%") else 1.0)
+            number = float(body.removesuffix("%")) / (100.0 if body.endswith("%") else 1.0)
         except ValueError:
-            found = math.nan
-    if not isinstance(found, int | float) or isinstance(found, bool) or not 0.0 < found <= 1.0:
+            number = math.nan
+    if not isinstance(number, int | float) or isinstance(number, bool) or not 0.0 < number <= 1.0:
         raise wrong("must be greater than 0 and at most 1", value, hint="0.9 or 90%")
-    return float(found)
+    return float(number)
 
 
 def seconds(value: Any) -> float:
     """Validate a duration in seconds: at least a nanosecond, as number or text: "10m", "1h"."""
-    found = _parsed_seconds(value)
-    if not 1e-9 <= found <= LONGEST_S:
+    duration_s = _parsed_seconds(value)
+    if not 1e-9 <= duration_s <= LONGEST_S:
         words = f"must be a duration greater than 0 and at most {LONGEST_S / 86_400:.0f} days"
         raise wrong(words, value, hint="10m, 1h, 1d")
-    return found
+    return duration_s
 
 
 def latency_ns(value: Any) -> float:
     """Validate a latency above 0: nanoseconds, or text with its unit: "2ms"."""
-    found = _parsed_seconds(value) * 1e9 if isinstance(value, str) else value
-    if not isinstance(found, int | float) or not 0 < found < math.inf:
+    latency_ns = _parsed_seconds(value) * 1e9 if isinstance(value, str) else value
+    if not isinstance(latency_ns, int | float) or not 0 < latency_ns < math.inf:
         raise wrong("must be a latency greater than 0", value, hint="2ms, 500us")
-    return float(found)
+    return float(latency_ns)
 
 
 def _parsed_seconds(value: Any) -> float:
@@ -204,10 +204,10 @@ def listed(value: Any) -> tuple[Any, ...]:
     """Validate a list of at least one value; each counts once, in order. Text is no list."""
     if isinstance(value, str | bytes) or not hasattr(value, "__iter__"):
         raise wrong("must be a list", value)
-    found = tuple(value)
-    if not found:
+    items = tuple(value)
+    if not items:
         raise wrong("is empty", hint="give at least one")
-    return found
+    return items
 
 
 def _limit(most: int) -> str:

@@ -173,7 +173,7 @@ def _sound(
     runs: Iterable[RunDirectory], sql: str, left_out: LeftOut | None, *, whole: bool = False
 ) -> list[RunDirectory]:
     """Return the runs whose tables that `sql` names can be read. Raises StoreError without `left_out`."""
-    found = []
+    readable = []
     for run in runs:
         try:
             named = _named(run, sql)
@@ -186,8 +186,8 @@ def _sound(
                 raise
             left_out(run, error)
         else:
-            found.append(run)
-    return found
+            readable.append(run)
+    return readable
 
 
 def _named(run: RunDirectory, sql: str) -> Mapping[str, list[Path]]:

@@ -105,14 +105,14 @@ class _Budget:
 
     def take(self, path: Path, descriptor: int) -> None:
         """Raise StoreError unless one more fits; what `_File.bound` raises."""
-        found = os.fstat(descriptor)
-        identity = (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+        status = os.fstat(descriptor)
+        identity = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
         if identity not in _known:
             if len(_known) >= _KNOWN_FILES:
                 _known.clear()
-            _known[identity] = _File(descriptor, path, found.st_size).bound()
+            _known[identity] = _File(descriptor, path, status.st_size).bound()
         bound = _known[identity]
-        self._size_bytes += found.st_size
+        self._size_bytes += status.st_size
         self._decoded_bytes += bound.pages_bytes + bound.rows * _NUMBER_BYTES * max(self._columns - bound.columns, 0)
         budget_bytes = max(DECODED_BYTES, DECODED_RATIO * self._size_bytes)
         if self._decoded_bytes > budget_bytes:
@@ -248,7 +248,7 @@ def _struct(data: bytes, at: int, depth: int = 0) -> tuple[dict[int, Any], int]:
 
     Raises IndexError when it ends after `data`, ValueError for what is no header of a page.
     """
-    found: dict[int, Any] = {}
+    fields: dict[int, Any] = {}
     field = 0
     while (head := data[at]) & 15 != _STOP:
         at += 1
@@ -258,17 +258,17 @@ def _struct(data: bytes, at: int, depth: int = 0) -> tuple[dict[int, Any], int]:
             field, at = _number(data, at)
         kind = head & 15
         if _BYTE < kind <= _I64:
-            found[field], at = _number(data, at)
+            fields[field], at = _number(data, at)
         elif kind == _BINARY:
             length, at = _varint(data, at)
             at += length
         elif kind == _STRUCT and depth < _DEPTH:
-            found[field], at = _struct(data, at, depth + 1)
+            fields[field], at = _struct(data, at, depth + 1)
         elif kind in (_BYTE, _DOUBLE):
             at += 1 if kind == _BYTE else 8
         elif kind not in (_TRUE, _FALSE):
             raise ValueError(f"field {field} has the type {kind}")
-    return found, at + 1
+    return fields, at + 1
 
 
 def _number(data: bytes, at: int) -> tuple[int, int]:

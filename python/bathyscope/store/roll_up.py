@@ -89,8 +89,8 @@ def _join(
         if start_ns is not None and segment.facts.resolution_s == from_s:
             windows.setdefault(start_ns // (window_s * 10**9), []).append(segment)
     written = []
-    for place, segments in sorted(windows.items()):
-        if (place + 1) * window_s * 10**9 + age_s * 1e9 <= now_ns:
+    for window, segments in sorted(windows.items()):
+        if (window + 1) * window_s * 10**9 + age_s * 1e9 <= now_ns:
             events_from_ns = max(0, now_ns - retention.event_s * 1e9)
             written.append(_join_segments(run, segments, to_s, round(events_from_ns)))
     return written
@@ -99,13 +99,13 @@ def _join(
 def _join_segments(run: RunDirectory, segments: Sequence[Segment], to_s: int, events_from_ns: int) -> str:
     from bathyscope.store import duck
 
-    found: dict[str, list[Path]] = {}
+    files_of: dict[str, list[Path]] = {}
     for segment in segments:
         for table, file in tables.parquet_files(segment.path).items():
-            found.setdefault(table, []).append(file)
+            files_of.setdefault(table, []).append(file)
     name = f"{segments[0].name.partition('Z')[0]}Z-rolled-{to_s}s"
     with run.begin_segment(name, replaces=segments, resolution_s=to_s) as writer:
-        for table, paths in sorted(found.items()):
+        for table, paths in sorted(files_of.items()):
             record = RECORDS_BY_TABLE.get(table)
             if record is not None and can_be_rolled_up(record):
                 with store_errors("make", run.path):

@@ -87,16 +87,16 @@ class RunDirectory:
         intervals that its samples were rolled up to, 0 as they were recorded.
         """
         self.must_be_writable()
-        found = on_disk(self.path / "segments")
+        segments = on_disk(self.path / "segments")
         if not is_segment_name(name):
             raise StoreError(f"'{name}' is not a name for a segment")
-        if any(segment.name == name for segment in found):
+        if any(segment.name == name for segment in segments):
             raise StoreError(f"segment {name} of run {self.id} exists already", hint="a finished segment is kept")
         # What those replaced in their turn may still lie there; it must not come back when they are deleted.
         direct = {segment.name for segment in replaces}
-        there = {segment.name for segment in found}
+        there = {segment.name for segment in segments}
         indirect = {
-            old for segment in found if segment.name in direct for old in segment.facts.replaces if old in there
+            old for segment in segments if segment.name in direct for old in segment.facts.replaces if old in there
         }
         replaced = tuple(sorted(direct | indirect))
         return SegmentWriter(self, name, SegmentFacts(replaces=replaced, resolution_s=resolution_s))
@@ -123,11 +123,11 @@ class RunDirectory:
         with store_errors("clean up", self.path):
             directory = self.path / "segments"
             # First: what is no directory of ours is refused before anything is deleted.
-            found = on_disk(directory)
-            for place in (self.path, directory):
-                files.sweep(place)
-            kept = set(in_force(found).values())
-            for segment in found:
+            segments = on_disk(directory)
+            for swept in (self.path, directory):
+                files.sweep(swept)
+            kept = set(in_force(segments).values())
+            for segment in segments:
                 if segment not in kept:
                     files.remove_directory(segment.path)
 
@@ -141,12 +141,12 @@ class RunDirectory:
         joined = self.path / "tables"
         if os.path.lexists(joined):
             return {name: [file] for name, file in parquet_files(joined).items()}
-        found: dict[str, list[Path]] = {}
+        files_of: dict[str, list[Path]] = {}
         for segment in self.segments().values():
             if _may_hold(segment, start_ns, end_ns):
                 for name, file in parquet_files(segment.path).items():
-                    found.setdefault(name, []).append(file)
-        return found
+                    files_of.setdefault(name, []).append(file)
+        return files_of
 
     def table(
         self,

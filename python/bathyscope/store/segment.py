@@ -258,15 +258,15 @@ def on_disk(directory: Path) -> list[Segment]:
     """Return all segments in a directory in the order of their names, replaced ones and older generations too."""
     if not os.path.lexists(directory):
         return []
-    found = []
+    segments = []
     with store_errors("read", directory):
         for name, kind in files.listed(directory).items():
             match = _DIRECTORY_NAME.fullmatch(name)
             if match is not None and kind == "other":
                 raise UntrustedError(f"{directory / name} is not a directory", hint=_DAMAGED)
             if match is not None and kind == "directory":
-                found.append(Segment(match[1], directory / name, int(match[2] or 1)))
-    return sorted(found, key=lambda segment: (segment.name, segment.generation))
+                segments.append(Segment(match[1], directory / name, int(match[2] or 1)))
+    return sorted(segments, key=lambda segment: (segment.name, segment.generation))
 
 
 def in_force(segments: Iterable[Segment]) -> dict[str, Segment]:

@@ -83,8 +83,8 @@ def stored_table(record: type[Record], rows: pa.Table | Iterable[Record], run_id
 def parquet_files(directory: Path) -> dict[str, Path]:
     """Return table name → file of the Parquet files in a directory; names that no table can have are left out."""
     with store_errors("read", directory):
-        found = files.plain_files(directory, ".parquet")
-    return {path.stem: path for path in found if _TABLE_NAME.fullmatch(path.stem)}
+        paths = files.plain_files(directory, ".parquet")
+    return {path.stem: path for path in paths if _TABLE_NAME.fullmatch(path.stem)}
 
 
 def schema_on_disk(name: str, paths: Sequence[Path]) -> pa.Schema:

@@ -54,5 +54,5 @@ def _key(caveat: CaveatView) -> tuple[str, str, str]:
 
 def _letter(index: int) -> str:
     """Return a, b, … z, a1, b1, …"""
-    turn, place = divmod(index, len(string.ascii_lowercase))
-    return string.ascii_lowercase[place] + (str(turn) if turn else "")
+    turn, letter = divmod(index, len(string.ascii_lowercase))
+    return string.ascii_lowercase[letter] + (str(turn) if turn else "")

@@ -36,9 +36,9 @@ def zoom(host: Host, session: CephSession, scope: Scope, wanted: Sequence[str]) 
     source = SOURCES["images"]
     answers = collect(host, session, source.plan(scope))
     rows = source.parse(answers, scope)[Image].to_pylist()
-    known = {image_names.called(row): row for row in rows}
+    rows_by_name = {image_names.called(row): row for row in rows}
     for name in wanted:
-        if name not in known:
+        if name not in rows_by_name:
             failed = next((answer for answer in answers if answer.exit_code != 0), None)
             if failed is not None:
                 problem = failed.stderr.decode(errors="replace").strip() or f"error {failed.exit_code}"
@@ -46,8 +46,8 @@ def zoom(host: Host, session: CephSession, scope: Scope, wanted: Sequence[str]) 
                     f"the images of {failed.label.rpartition('-')[2]} cannot be listed: {problem}",
                     hint="reading them needs osd 'profile rbd-read-only': bathy caps collect",
                 )
-            raise unknown(name, known)
-    return fields([known[name] for name in wanted])
+            raise unknown(name, rows_by_name)
+    return fields([rows_by_name[name] for name in wanted])
 
 
 def unknown(name: str, known: Iterable[str]) -> UsageError:

@@ -130,10 +130,10 @@ class LiveFeed:
         begins_ns = now_ns - round(shown_s * 1e9)
         question = Question("", self._name, begins_ns, now_ns, history_start_ns=now_ns - self._trend_ns, **only)
         view = VIEWS[name]
-        found = view.build(duck.query_tables(tables, view.queries(question)), question)
-        unseen = [self._why_nothing() if remark == touched.NOTHING else remark for remark in found.unseen]
+        finding = view.build(duck.query_tables(tables, view.queries(question)), question)
+        unseen = [self._why_nothing() if remark == touched.NOTHING else remark for remark in finding.unseen]
         unseen = remarks + [remark for remark in unseen if remark != op_rows.NOTHING]
-        return dataclasses.replace(found, unseen=tuple(unseen))
+        return dataclasses.replace(finding, unseen=tuple(unseen))
 
     def verdict(self) -> Verdict | None:
         """Return what limits the clients in these seconds; None where nobody counts what they do."""
@@ -189,8 +189,8 @@ class LiveFeed:
             return
         rows = []
         if image is not None and mgr_counters.may_count(self._keeper.scope):
-            known = self._sink.tables().get(Image.TABLE)
-            rows = [] if known is None else [row for row in known.to_pylist() if image in image_names.names([row])]
+            images = self._sink.tables().get(Image.TABLE)
+            rows = [] if images is None else [row for row in images.to_pylist() if image in image_names.names([row])]
         # One that is not listed yet is looked for again.
         self._zoomed = image if rows else None
         self._keeper.narrow(**(drill_down.fields(rows[-1:]) if rows else {"zoomed_images": ()}))

@@ -28,7 +28,7 @@ _LOOKED_UP = ("images", "pg_map", "libvirt", "csi", "attachment_file")
 def jobs(spec: CollectSpec, scope: Scope, *, may_tell: bool) -> list[Job]:
     """Return the jobs of a watch on the cluster of `scope`; `may_tell`: its OSDs answer our commands."""
     interval_s = spec.interval_s
-    found = [
+    jobs = [
         Job(SOURCES["cluster_status"], period_s=max(_STATUS_S, interval_s)),
         Job(SOURCES["pg_stats"], period_s=max(_PG_STATS_S, interval_s)),
         # Reports of the OSDs come every 5 s.
@@ -38,25 +38,25 @@ def jobs(spec: CollectSpec, scope: Scope, *, may_tell: bool) -> list[Job]:
         *(Job(SOURCES[name], budget_ratio=0.25) for name in _LOOKED_UP),
     ]
     if spec.depth == "light":
-        return found
+        return jobs
     # The manager's own statistics do not tell the images' clients.
-    found.append(Job(SOURCES["watchers"]))
+    jobs.append(Job(SOURCES["watchers"]))
     if may_tell and scope.asked_osds:
         # An OSD that is slow answers slowly, and then its counters matter most.
-        found.append(Job(SOURCES["perf_counters"], period_s=interval_s, budget_ratio=0.5))
-        found.append(Job(SOURCES["osd_latency_histograms"], period_s=max(10.0, interval_s)))
-    found.append(Job(SOURCES["proc"], period_s=interval_s))
-    found.append(Job(SOURCES["cgroups"], period_s=interval_s))
+        jobs.append(Job(SOURCES["perf_counters"], period_s=interval_s, budget_ratio=0.5))
+        jobs.append(Job(SOURCES["osd_latency_histograms"], period_s=max(10.0, interval_s)))
+    jobs.append(Job(SOURCES["proc"], period_s=interval_s))
+    jobs.append(Job(SOURCES["cgroups"], period_s=interval_s))
     if scope.target.disk_control:
-        found.append(Job(SOURCES["simulated_disks"], period_s=interval_s))
+        jobs.append(Job(SOURCES["simulated_disks"], period_s=interval_s))
     if scope.target.cache_sockets:
-        found.append(Job(SOURCES["caches"], period_s=interval_s))
+        jobs.append(Job(SOURCES["caches"], period_s=interval_s))
     if scope.nodes:
         # A reading waits for the network; that costs nobody anything.
-        found.append(Job(SOURCES["node_proc"], period_s=interval_s, budget_ratio=math.inf))
+        jobs.append(Job(SOURCES["node_proc"], period_s=interval_s, budget_ratio=math.inf))
     if scope.exporters:
-        found.append(Job(SOURCES["node_exporter"], budget_ratio=math.inf))
-    return found
+        jobs.append(Job(SOURCES["node_exporter"], budget_ratio=math.inf))
+    return jobs
 
 
 def _of_images(spec: CollectSpec, scope: Scope) -> list[str]:

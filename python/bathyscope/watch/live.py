@@ -63,19 +63,19 @@ class LiveSink:
         before = list(self._last.get(source.name, {}).values()) if source.differences else []
         try:
             scope = self._keeper.scope.model_copy(update={"counter_sections": SECTIONS})
-            found = source.parse([*before, *collected.answers], scope) if collected.answers else {}
+            tables = source.parse([*before, *collected.answers], scope) if collected.answers else {}
         except BathyscopeError as error:
             cost = collected.failed(error).cost
-            found = {}
+            tables = {}
         self._note(cost, ends_ns)
         # The last one of each source stays: some are asked every few minutes only.
         last = {each.source: each for each in self._costs} | {cost.source: cost}
         kept_ns = ends_ns - self._kept_ns
         self._costs = [each for each in self._costs if each.at_ns >= kept_ns or last[each.source] is each] + [cost]
-        for record, table in found.items():
+        for record, table in tables.items():
             key = source.name, record
             kept = [table] if record.TIME is None else [*self._rows.get(key, []), table]
-            self._rows[key] = [one for each in kept if (one := self._recent(record, each, ends_ns)).num_rows]
+            self._rows[key] = [recent for each in kept if (recent := self._recent(record, each, ends_ns)).num_rows]
         if source.differences:
             self._last[source.name] = self._last.get(source.name, {}) | latest(collected.answers)
 
@@ -98,10 +98,10 @@ class LiveSink:
     def tables(self) -> Mapping[str, pa.Table]:
         """Return the rows that are kept, by the tables' names."""
         with self._parsing:
-            found: dict[type[Record], list[pa.Table]] = {}
+            parts_of: dict[type[Record], list[pa.Table]] = {}
             for (_, record), kept in self._rows.items():
-                found.setdefault(record, []).extend(kept)
-            tables = {record.TABLE: pa.concat_tables(parts) for record, parts in found.items() if parts}
+                parts_of.setdefault(record, []).extend(kept)
+            tables = {record.TABLE: pa.concat_tables(parts) for record, parts in parts_of.items() if parts}
             return {**tables, Collection.TABLE: to_table(Collection, self._costs)}
 
     def problems(self) -> Sequence[str]:

@@ -61,7 +61,7 @@ def step_ceilings(
     """
     if figures.iops <= 0:
         return ()
-    found = [
+    ceilings = [
         *_devices(step, figures, disk),
         *_quotas(figures, osds or {}),
         *_processors(figures),
@@ -70,7 +70,7 @@ def step_ceilings(
         *_threads(step, figures, perf, osds or {}),
         *more,
     ]
-    return tuple(sorted(found, key=lambda ceiling: -(ceiling.reached.value or 0.0)))
+    return tuple(sorted(ceilings, key=lambda ceiling: -(ceiling.reached.value or 0.0)))
 
 
 def ceiling(
@@ -233,7 +233,7 @@ def _threads(step: Step, figures: StepFigures, perf: pa.Table, osds: Mapping[int
     def spent(osd: int, *names: str) -> float:
         return sum(sums.get((osd, name), NO_SUM)[1] for name in names) / load_ns
 
-    workers = {osd: _WORKERS_HDD if known.rotational else _WORKERS_SSD for osd, known in osds.items()}
+    workers = {osd: _WORKERS_HDD if placed.rotational else _WORKERS_SSD for osd, placed in osds.items()}
     kinds = (
         ("kv_sync", "the kv-sync thread of osd.{}", THREAD, dict.fromkeys(osds, 1), ("kv_sync_lat",)),
         ("op_workers", "the op workers of osd.{}", WORKERS, workers, ("op_r_process_latency", "op_w_prepare_latency")),

@@ -38,13 +38,13 @@ _SECTIONS = ("config global", "config client")
 def client_options(environment: pa.Table) -> dict[str, int]:
     """Return the limits that clients of the cluster have, by option, from the facts before a run."""
     facts = where(environment, moment="before")
-    found: dict[str, int] = {}
+    options: dict[str, int] = {}
     for section in _SECTIONS:
-        own = where(facts, subject=section)
-        for name, text in zip(strings(own, "name"), strings(own, "value"), strict=True):
+        of_section = where(facts, subject=section)
+        for name, text in zip(strings(of_section, "name"), strings(of_section, "value"), strict=True):
             if name == IN_FLIGHT or name in _IMAGE_LIMITS:
-                found[name] = _number(text)
-    return {name: value for name, value in found.items() if value > 0}
+                options[name] = _number(text)
+    return {name: value for name, value in options.items() if value > 0}
 
 
 def _number(text: str) -> int:
@@ -59,7 +59,7 @@ def image_limits(step: Step, figures: StepFigures, options: Mapping[str, int]) -
     """Yield the limits of the images under a load; each load process has an image of its own."""
     if step.layer != "rbd":
         return
-    rates = {one.direction: (one.iops, one.bandwidth_bytes_per_s) for one in figures.directions}
+    rates = {direction.direction: (direction.iops, direction.bandwidth_bytes_per_s) for direction in figures.directions}
     rates |= {"": (figures.iops, figures.bandwidth_bytes_per_s)}
     if not figures.directions:
         rates["read" if figures.read_bytes else "write"] = rates[""]

@@ -39,10 +39,10 @@ class DiskLayer:
     def of(self, step: Step, osd_count: int) -> DiskRate | None:
         """Return the most that a disk gave under the same pattern, with at least as much in flight as an OSD has."""
         least = step.queue_depth * step.jobs / max(1, osd_count)
-        found = [rate for in_flight, rate in self._rates.get(_load_of(step), ()) if in_flight >= least]
-        if not found:
+        rates = [rate for in_flight, rate in self._rates.get(_load_of(step), ()) if in_flight >= least]
+        if not rates:
             return None
-        return DiskRate(max(rate.requests_per_s for rate in found), max(rate.bytes_per_s for rate in found))
+        return DiskRate(max(rate.requests_per_s for rate in rates), max(rate.bytes_per_s for rate in rates))
 
 
 def _load_of(step: Step) -> tuple[str, str, int]:

@@ -27,11 +27,11 @@ def merged(accounts: Sequence[Account]) -> Account | None:
         _median([account.iops for account in accounts]),
         latency_ns,
         _median([account.in_flight for account in accounts]),
-        tuple(_busiest_threads(sorted(ceilings, key=lambda one: -(one.reached.value or 0.0)))),
+        tuple(_busiest_threads(sorted(ceilings, key=lambda ceiling: -(ceiling.reached.value or 0.0)))),
         _adding_up(_joined(accounts, attrgetter("parts"), attrgetter("place")), latency_ns.value),
         _joined(accounts, attrgetter("osds"), attrgetter("osd")),
-        _joined(accounts, attrgetter("foreign"), lambda one: (one.kind, one.subject, one.direction)),
-        _joined(accounts, attrgetter("throttles"), lambda one: (one.subject, one.option)),
+        _joined(accounts, attrgetter("foreign"), lambda work: (work.kind, work.subject, work.direction)),
+        _joined(accounts, attrgetter("throttles"), lambda throttle: (throttle.subject, throttle.option)),
         _median([account.other_cores for account in accounts]),
     )
 
@@ -39,10 +39,10 @@ def merged(accounts: Sequence[Account]) -> Account | None:
 def _busiest_threads(ceilings: Sequence[Ceiling]) -> Iterator[Ceiling]:
     """Yield the ceilings, nearest first; of the threads of all OSDs only the busiest of each kind."""
     seen = set()
-    for one in ceilings:
-        if one.resource not in THREADS or one.resource not in seen:
-            yield one
-        seen.add(one.resource)
+    for ceiling in ceilings:
+        if ceiling.resource not in THREADS or ceiling.resource not in seen:
+            yield ceiling
+        seen.add(ceiling.resource)
 
 
 def _adding_up(parts: Sequence[LatencyPart], latency_ns: float | None) -> tuple[LatencyPart, ...]:
@@ -67,32 +67,32 @@ def _joined(
 
     What only one of several repeats has is an exception there, no property of the configuration: it must be in half.
     """
-    found: dict[Hashable, list[Any]] = {}
+    of_key: dict[Hashable, list[Any]] = {}
     count = 0
     for account in accounts:
         count += 1
-        for one in read(account):
-            found.setdefault(key(one), []).append(one)
-    return tuple(_middle(same) for same in found.values() if 2 * len(same) >= count)
+        for entry in read(account):
+            of_key.setdefault(key(entry), []).append(entry)
+    return tuple(_middle(same) for same in of_key.values() if 2 * len(same) >= count)
 
 
 def _middle(same: Sequence[Any]) -> Any:
     figures = [field.name for field in dataclasses.fields(same[0]) if isinstance(getattr(same[0], field.name), Figure)]
-    found: dict[str, Any] = {name: _median([getattr(one, name) for one in same]) for name in figures}
+    merged: dict[str, Any] = {name: _median([getattr(entry, name) for entry in same]) for name in figures}
     if isinstance(same[0], OsdShare):
         # How many operations it rests on, not how many repeats.
-        operations = sum(one.own_ns.samples for one in same)
-        found["own_ns"] = dataclasses.replace(found["own_ns"], samples=operations)
+        operations = sum(share.own_ns.samples for share in same)
+        merged["own_ns"] = dataclasses.replace(merged["own_ns"], samples=operations)
     if isinstance(same[0], ForeignWork):
-        found["sentence"] = caveat_texts.ranged(caveat_texts.most_common(work.sentence for work in same))
-    return dataclasses.replace(same[0], **found)
+        merged["sentence"] = caveat_texts.ranged(caveat_texts.most_common(work.sentence for work in same))
+    return dataclasses.replace(same[0], **merged)
 
 
 def _median(figures: Sequence[Figure]) -> Figure:
     values = [figure.value for figure in figures if figure.value is not None]
     if len(figures) == 1:
         return figures[0]
-    found = bootstrap.median(values).figure(figures[0].unit)
-    if figures[0].unit != "ratio" or found.low is None or found.high is None or found.value is None:
-        return found
-    return dataclasses.replace(found, low=max(0.0, found.low), high=max(found.value, min(1.0, found.high)))
+    median = bootstrap.median(values).figure(figures[0].unit)
+    if figures[0].unit != "ratio" or median.low is None or median.high is None or median.value is None:
+        return median
+    return dataclasses.replace(median, low=max(0.0, median.low), high=max(median.value, min(1.0, median.high)))

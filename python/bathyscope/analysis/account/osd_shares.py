@@ -55,27 +55,27 @@ def osd_shares(
         return ()
     sums = averages(perf, "osd", osds)
     served: dict[int, float] = dict.fromkeys(osds, 0.0)
-    own: dict[int, Sums] = dict.fromkeys(osds, NO_SUM)
+    sums_of: dict[int, Sums] = dict.fromkeys(osds, NO_SUM)
     for name in _own_names(sums, reads=reads, writes=writes):
-        own = {osd: _plus(own[osd], sums.get((osd, name), NO_SUM)) for osd in osds}
+        sums_of = {osd: _plus(sums_of[osd], sums.get((osd, name), NO_SUM)) for osd in osds}
     for name in [name for name, wanted in (("op_r_latency", reads), ("op_w_latency", writes)) if wanted]:
         served = {osd: served[osd] + sums.get((osd, name), NO_SUM)[0] for osd in osds}
     spent_by_kind: dict[bool | None, float] = {}
-    for osd, known in osds.items():
-        spent_by_kind[known.rotational] = spent_by_kind.get(known.rotational, 0.0) + own[osd][1]
+    for osd, placed in osds.items():
+        spent_by_kind[placed.rotational] = spent_by_kind.get(placed.rotational, 0.0) + sums_of[osd][1]
     kind = max(spent_by_kind, key=lambda each: spent_by_kind[each])
-    ops, time_ns = sum(served.values()), sum(spent for _, spent in own.values())
+    ops, time_ns = sum(served.values()), sum(spent for _, spent in sums_of.values())
     even = _by_weight(osds)
     return tuple(
         OsdShare(
             osd,
             osds[osd].host,
             Figure(served[osd] / ops if ops else 0.0, "ratio", samples=round(served[osd])),
-            Figure(own[osd][1] / time_ns if time_ns else 0.0, "ratio"),
+            Figure(sums_of[osd][1] / time_ns if time_ns else 0.0, "ratio"),
             Figure(
-                own[osd][1] / own[osd][0] if own[osd][0] and osds[osd].rotational == kind else None,
+                sums_of[osd][1] / sums_of[osd][0] if sums_of[osd][0] and osds[osd].rotational == kind else None,
                 "ns",
-                samples=round(own[osd][0]),
+                samples=round(sums_of[osd][0]),
             ),
             even[osd],
         )
@@ -85,7 +85,7 @@ def osd_shares(
 
 def _by_weight(osds: Mapping[int, KnownOsd]) -> dict[int, float]:
     """Return the share of the data, and so of random operations, that CRUSH gives each OSD by its weight."""
-    weights = {osd: known.weight for osd, known in osds.items()}
+    weights = {osd: placed.weight for osd, placed in osds.items()}
     known = {osd: weight for osd, weight in weights.items() if weight is not None}
     total = sum(known.values())
     if len(known) < len(osds) or total <= 0:
@@ -120,19 +120,21 @@ def slow_node(shares: Sequence[OsdShare]) -> Outlier | None:
         by_host.setdefault(share.host, []).append(share)
     if len(by_host) < 2:
         return None
-    host, own = max(by_host.items(), key=lambda pair: min(map(_own_ns, pair[1])))
+    host, of_host = max(by_host.items(), key=lambda pair: min(map(_own_ns, pair[1])))
     others = [share for name, same in by_host.items() if name != host for share in same]
-    found = _outlier(host, own, others) if len(own) > 1 else None
-    return found if found and min(map(_own_ns, own)) >= _EACH_FACTOR * found.others_ns else None
+    outlier = _outlier(host, of_host, others) if len(of_host) > 1 else None
+    return outlier if outlier and min(map(_own_ns, of_host)) >= _EACH_FACTOR * outlier.others_ns else None
 
 
-def _outlier(name: str, own: Sequence[OsdShare], others: Sequence[OsdShare]) -> Outlier | None:
-    own_ns = float(np.average([_own_ns(share) for share in own], weights=[share.own_ns.samples for share in own]))
+def _outlier(name: str, of_host: Sequence[OsdShare], others: Sequence[OsdShare]) -> Outlier | None:
+    own_ns = float(
+        np.average([_own_ns(share) for share in of_host], weights=[share.own_ns.samples for share in of_host])
+    )
     others_ns = float(np.median([_own_ns(share) for share in others]))
-    held = sum(share.in_flight_share.value or 0.0 for share in own)
-    if own_ns < SLOW_FACTOR * others_ns or held <= max(_HELD_MIN, sum(share.expected_share for share in own)):
+    held = sum(share.in_flight_share.value or 0.0 for share in of_host)
+    if own_ns < SLOW_FACTOR * others_ns or held <= max(_HELD_MIN, sum(share.expected_share for share in of_host)):
         return None
-    return Outlier(name, own[0].host, tuple(share.osd for share in own), own_ns, others_ns, held)
+    return Outlier(name, of_host[0].host, tuple(share.osd for share in of_host), own_ns, others_ns, held)
 
 
 def _known(shares: Sequence[OsdShare]) -> list[OsdShare]:

@@ -47,16 +47,16 @@ def latency_parts(
     if not osds or not latency_ns or not all_answered(perf, frozenset(osds), "osd"):
         return ()
     osd, store = averages(perf, "osd", osds), averages(perf, "bluestore", osds)
-    found: Places = dict.fromkeys(PLACES, 0.0)
+    spent: Places = dict.fromkeys(PLACES, 0.0)
     ops = 0.0
     for direction in directions:
         count, places = (_reads if direction == "read" else _writes)(osd, store, osds)
         ops += count
         for place, spent_ns in places.items():
-            found[place] += spent_ns
+            spent[place] += spent_ns
     if ops <= 0 or not _OPS_PER_IO_MIN * ios <= ops <= _OPS_PER_IO_MAX * ios + _OPS_MORE:
         return ()
-    means = {place: max(0.0, spent_ns) / ops for place, spent_ns in found.items()}
+    means = {place: max(0.0, spent_ns) / ops for place, spent_ns in spent.items()}
     inside = sum(means.values())
     # The counters hold the ramp as well, so their mean can be a little above the client's own.
     scale = min(1.0, latency_ns / inside) if inside > 0 else 1.0

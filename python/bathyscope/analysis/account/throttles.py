@@ -31,7 +31,7 @@ def throttles(perf: pa.Table, osds: frozenset[int] | None) -> tuple[Throttle, ..
     grouped = rows.group_by(["daemon", "section", "name"], use_threads=False).aggregate(
         [("delta", "sum"), ("count", "sum")]
     )
-    found: dict[tuple[str, str], dict[str, float]] = {}
+    grown: dict[tuple[str, str], dict[str, float]] = {}
     columns = zip(
         *(strings(grouped, name) for name in ("daemon", "section", "name")),
         floats(grouped, "delta_sum").tolist(),
@@ -39,9 +39,9 @@ def throttles(perf: pa.Table, osds: frozenset[int] | None) -> tuple[Throttle, ..
         strict=True,
     )
     for daemon, section, name, delta, count in columns:
-        found.setdefault((daemon, section), {})[name] = count if name == "wait" else delta
+        grown.setdefault((daemon, section), {})[name] = count if name == "wait" else delta
     held = []
-    for (daemon, section), counts in found.items():
+    for (daemon, section), counts in grown.items():
         got = counts.get("get", 0.0)
         refused = counts.get("get_or_fail_fail", 0.0) + counts.get("wait", 0.0)
         share = refused / (got + refused) if refused > 0 else 0.0

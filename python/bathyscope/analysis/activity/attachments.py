@@ -93,7 +93,7 @@ def attached(
             clients[key].add(row["client_address"])
     for key, address in _io_clients(image_io):
         clients[key].add(address)
-    known = {*images, *clients, *(key for found in said.values() for key in found if key[0] != _ANY_POOL)}
+    known = {*images, *clients, *(key for of_resolver in said.values() for key in of_resolver if key[0] != _ANY_POOL)}
     texts = {}
     for key in known:
         hosts = sorted({names.get(address, address) for address in clients.get(key, ())})
@@ -110,8 +110,8 @@ def attached(
 def _first(said: Mapping[str, Mapping[ImageKey, list[_Use]]], key: ImageKey) -> list[_Use]:
     """Return what the most trusted says of an image: by its pool, or else by its name alone."""
     for resolver in _TRUSTED:
-        found = said.get(resolver, {})
-        if uses := found.get(key) or found.get((_ANY_POOL, "", key[2])):
+        of_resolver = said.get(resolver, {})
+        if uses := of_resolver.get(key) or of_resolver.get((_ANY_POOL, "", key[2])):
             return uses
     return []
 

@@ -124,17 +124,17 @@ class Balance(View):
                 _judge_latency(peers, kind, thirds)
         cells = tuple(
             (
-                f"osd.{one.load.osd}",
-                one.load.host,
-                one.load.device_class,
-                one.share,
-                one.by_weight,
-                one.latency_ns.get("write"),
-                one.latency_ns.get("read"),
-                one.to_peers,
-                "; ".join(filter(None, (one.slow, one.uneven))),
+                f"osd.{osd.load.osd}",
+                osd.load.host,
+                osd.load.device_class,
+                osd.share,
+                osd.by_weight,
+                osd.latency_ns.get("write"),
+                osd.latency_ns.get("read"),
+                osd.to_peers,
+                "; ".join(filter(None, (osd.slow, osd.uneven))),
             )
-            for one in judged
+            for osd in judged
         )
         return finding_of(
             self,
@@ -153,7 +153,7 @@ _Thirds = dict[int, list[tuple[float, int]]]
 
 def _means(latencies: pa.Table) -> dict[str, _Thirds]:
     """Return "write" and "read" → the means of each OSD; of several names for the same the first that was counted."""
-    found: dict[str, _Thirds] = {}
+    means: dict[str, _Thirds] = {}
     rows = latencies.to_pylist()
     for kind, names in (("write", _WRITES), ("read", _READS)):
         counted = {row["name"] for row in rows if row["count"]}
@@ -164,11 +164,11 @@ def _means(latencies: pa.Table) -> dict[str, _Thirds]:
                 osd = int(row["daemon"].removeprefix("osd."))
                 thirds = sums.setdefault(osd, [(0.0, 0)] * _THIRDS)
                 thirds[row["third"]] = row["delta"] * 1e9, row["count"]
-        found[kind] = {
+        means[kind] = {
             osd: [(total / count if count else math.nan, count) for total, count in (*thirds, _summed(thirds))]
             for osd, thirds in sums.items()
         }
-    return found
+    return means
 
 
 def _summed(thirds: Sequence[tuple[float, int]]) -> tuple[float, int]:
@@ -177,8 +177,8 @@ def _summed(thirds: Sequence[tuple[float, int]]) -> tuple[float, int]:
 
 def _by_class(judged: Iterable[_Judged]) -> list[list[_Judged]]:
     classes: dict[str, list[_Judged]] = {}
-    for one in judged:
-        classes.setdefault(one.load.device_class, []).append(one)
+    for osd in judged:
+        classes.setdefault(osd.load.device_class, []).append(osd)
     return list(classes.values())
 
 
@@ -191,24 +191,24 @@ def _judge_load(
 
     `groups` has of each OSD the sum of its placement groups' operations, and that of their squares.
     """
-    ops = sum(one.load.ops for one in peers)
-    whole = sum(weights.get(one.load.osd, {}).get("weight") or 0.0 for one in peers)
-    counted, squares = (sum(groups.get(one.load.osd, (0.0, 0.0))[place] for one in peers) for place in (0, 1))
+    ops = sum(osd.load.ops for osd in peers)
+    whole = sum(weights.get(osd.load.osd, {}).get("weight") or 0.0 for osd in peers)
+    counted, squares = (sum(groups.get(osd.load.osd, (0.0, 0.0))[index] for osd in peers) for index in (0, 1))
     # As many groups of equal load would be as uneven as these.
     group_count = counted**2 / squares if squares else 0.0
-    for one in peers:
-        about = weights.get(one.load.osd, {})
+    for judged in peers:
+        about = weights.get(judged.load.osd, {})
         if not ops or not whole:
             continue
-        one.is_comparable = group_count > 0
-        one.share, one.by_weight = one.load.ops / ops, (about.get("weight") or 0.0) / whole
-        is_apart = abs(one.share - one.by_weight) >= _LOAD_APART * one.by_weight
-        is_rare = group_count * _divergence(one.share, one.by_weight) > math.log(2 * len(peers) / _LOAD_CHANCE)
+        judged.is_comparable = group_count > 0
+        judged.share, judged.by_weight = judged.load.ops / ops, (about.get("weight") or 0.0) / whole
+        is_apart = abs(judged.share - judged.by_weight) >= _LOAD_APART * judged.by_weight
+        is_rare = group_count * _divergence(judged.share, judged.by_weight) > math.log(2 * len(peers) / _LOAD_CHANCE)
         if ops >= _OPS_LEAST and is_apart and is_rare:
             affinity = about.get("primary_affinity")
             why = f" (primary affinity {affinity:g})" if affinity is not None and affinity < 1 else ""
-            share, by_weight = format_percent(one.share), format_percent(one.by_weight)
-            one.uneven = f"serves {share} of the operations, {by_weight} by its weight{why}"
+            share, by_weight = format_percent(judged.share), format_percent(judged.by_weight)
+            judged.uneven = f"serves {share} of the operations, {by_weight} by its weight{why}"
 
 
 def _divergence(share: float, expected: float) -> float:
@@ -221,9 +221,9 @@ def _divergence(share: float, expected: float) -> float:
 
 def _judge_latency(peers: Sequence[_Judged], kind: str, thirds: _Thirds) -> None:
     """Note an OSD's mean, its multiple of its peers' median, and whether it is an outlier in every third."""
-    timed = [one for one in peers if one.load.osd in thirds]
+    timed = [osd for osd in peers if osd.load.osd in thirds]
     means = np.array(
-        [[mean if count >= _SAMPLES_LEAST else np.nan for mean, count in thirds[one.load.osd]] for one in timed]
+        [[mean if count >= _SAMPLES_LEAST else np.nan for mean, count in thirds[osd.load.osd]] for osd in timed]
     )
     for row, one in enumerate(timed):
         mine = thirds[one.load.osd]
@@ -234,7 +234,7 @@ def _judge_latency(peers: Sequence[_Judged], kind: str, thirds: _Thirds) -> None
         whole = _ratio(mine[-1], others[:, -1])
         if whole is not None:
             one.to_peers = max(one.to_peers or 0.0, whole[0])
-            ratios = (_ratio(mine[place], others[:, place]) for place in range(_THIRDS))
+            ratios = (_ratio(mine[third], others[:, third]) for third in range(_THIRDS))
             if whole[1] and all(ratio is not None and ratio[1] for ratio in ratios):
                 median = mine[-1][0] / whole[0]
                 words = "commit in its store" if kind == "write" else "read"
@@ -261,27 +261,27 @@ def _ratio(mine: tuple[float, int], others: npt.NDArray[np.float64]) -> tuple[fl
 
 
 def _sentence(judged: Sequence[_Judged]) -> str:
-    slow = [one for one in judged if one.slow]
-    uneven = [one for one in judged if one.uneven]
+    slow = [osd for osd in judged if osd.slow]
+    uneven = [osd for osd in judged if osd.uneven]
     parts = []
     if slow:
         host = _whole_node(slow, judged)
-        worst = max(slow, key=lambda one: one.to_peers or 0.0)
+        worst = max(slow, key=lambda osd: osd.to_peers or 0.0)
         who = f"Node {host} is slow: of its OSDs osd.{worst.load.osd} most" if host else f"osd.{worst.load.osd} is slow"
         others = len(slow) - 1
         more = f", and {others} more" if others and not host else ""
         parts.append(f"{who}: {worst.slow}{more}.")
     if uneven:
-        worst = max(uneven, key=lambda one: abs((one.share or 0.0) - (one.by_weight or 0.0)))
+        worst = max(uneven, key=lambda osd: abs((osd.share or 0.0) - (osd.by_weight or 0.0)))
         parts.append(f"The load is uneven: osd.{worst.load.osd} {worst.uneven}.")
     return " ".join(parts) or _all_clear(judged)
 
 
 def _all_clear(judged: Sequence[_Judged]) -> str:
     """Return that nobody stands out, in what could be judged."""
-    by_load = any(one.is_comparable for one in judged) and sum(one.load.ops for one in judged) >= _OPS_LEAST
-    by_latency = any(one.to_peers is not None for one in judged)
-    if by_latency and not by_load and not any(one.by_weight is not None for one in judged):
+    by_load = any(osd.is_comparable for osd in judged) and sum(osd.load.ops for osd in judged) >= _OPS_LEAST
+    by_latency = any(osd.to_peers is not None for osd in judged)
+    if by_latency and not by_load and not any(osd.by_weight is not None for osd in judged):
         return "No OSD stands out by its latency; their loads could not be compared, as no map says their weights."
     if by_load and by_latency:
         return "No OSD stands out: neither its load nor its latency is unlike its peers'."
@@ -294,7 +294,7 @@ def _all_clear(judged: Sequence[_Judged]) -> str:
 
 def _whole_node(slow: Sequence[_Judged], judged: Sequence[_Judged]) -> str:
     """Return the node that all slow OSDs are of, when it has several and all of them are slow; else ""."""
-    hosts = {one.load.host for one in slow}
+    hosts = {osd.load.host for osd in slow}
     (host,) = hosts if len(hosts) == 1 else ("",)
-    mine = [one for one in judged if one.load.host == host and one.latency_ns]
+    mine = [osd for osd in judged if osd.load.host == host and osd.latency_ns]
     return host if host and len(mine) > 1 and len(slow) == len(mine) else ""

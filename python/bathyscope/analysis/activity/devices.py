@@ -80,23 +80,23 @@ class Devices(View):
 
     def build(self, tables: Mapping[str, pa.Table], question: Question) -> ActivityFinding:
         """Return a row for each image, the busiest first."""
-        known = Images(tables["images"])
+        images = Images(tables["images"])
         remarks, seconds = words.counted(tables, question)
         rows = tables["io"].to_pylist()
-        rows.sort(key=lambda row: (-(row["read_count"] + row["write_count"]), known.name(row)))
-        names = [known.name(row) for row in rows]
-        keys = [known.key(row) for row in rows]
+        rows.sort(key=lambda row: (-(row["read_count"] + row["write_count"]), images.name(row)))
+        names = [images.name(row) for row in rows]
+        keys = [images.key(row) for row in rows]
         hosts = attached(tables["attachments"], tables["users"], tables["machines"], keys)
-        trends = {known.key(row): row["trend"] for row in tables["trend"].to_pylist()}
+        trends = {images.key(row): row["trend"] for row in tables["trend"].to_pylist()}
         counts = [row["read_count"] + row["write_count"] for row in rows]
         total = sum(counts)
-        readers = clones.readers_of(tables, known)
+        readers = clones.readers_of(tables, images)
         took = {} if question.of_ops else timed.read(tables["timed"])
-        of_rows = [timed.of_row(row) if question.of_ops else took.get(known.image_id(row) or "", {}) for row in rows]
+        of_rows = [timed.of_row(row) if question.of_ops else took.get(images.image_id(row) or "", {}) for row in rows]
         cells = tuple(
             (
                 name,
-                known.size_bytes(row),
+                images.size_bytes(row),
                 *words.counts(row, total, seconds),
                 *words.latencies(row),
                 trends.get(key),

@@ -61,8 +61,8 @@ def queries(question: Question) -> Mapping[str, str]:
 
 def build(tables: Mapping[str, pa.Table], question: Question) -> tuple[HeatMap, ...]:
     """Return the pictures that have something to show."""
-    known = Images(tables["known"])
-    images = [(known.name(row), row["place"], row["ops"]) for row in tables["images"].to_pylist()]
+    image_names = Images(tables["known"])
+    images = [(image_names.name(row), row["place"], row["ops"]) for row in tables["images"].to_pylist()]
     osds = tables["osds"].to_pylist()
     counted = [(row["daemon"], row["place"], row["ops"]) for row in osds or tables["groups"].to_pylist()]
     slow = [(row["daemon"], row["place"], row["seconds"] / row["ops"] * 1e9) for row in osds if row["ops"]]
@@ -71,7 +71,7 @@ def build(tables: Mapping[str, pa.Table], question: Question) -> tuple[HeatMap, 
         "osds": tables["counters_seen" if osds else "groups_seen"],
         "latency": tables["counters_seen"],
     }
-    found = (
+    maps = (
         _heat(
             images, question, span["images"], _IMAGES_MOST, name="images", title="I/O of images over time", kind="image"
         ),
@@ -80,7 +80,7 @@ def build(tables: Mapping[str, pa.Table], question: Question) -> tuple[HeatMap, 
             slow, question, span["latency"], _OSDS_MOST, name="latency", title="Latency of OSDs over time", kind="OSD"
         ),
     )
-    return tuple(heat for heat in found if heat is not None)
+    return tuple(heat for heat in maps if heat is not None)
 
 
 def _heat(
@@ -95,11 +95,11 @@ def _heat(
     share = seen_bins(span, question, length_ns, bins)
     looked_at = np.isfinite(share)
     rows: dict[str, np.ndarray[tuple[int], np.dtype[np.float64]]] = {}
-    for row, place, value in cells:
-        if 0 <= place < bins and looked_at[place]:
+    for row, bin_index, value in cells:
+        if 0 <= bin_index < bins and looked_at[bin_index]:
             line = rows.setdefault(row, np.where(looked_at & is_rate, 0.0, np.nan))
-            line[place] = (0.0 if np.isnan(line[place]) else line[place]) + value / (
-                length_ns / 1e9 * share[place] if is_rate else 1.0
+            line[bin_index] = (0.0 if np.isnan(line[bin_index]) else line[bin_index]) + value / (
+                length_ns / 1e9 * share[bin_index] if is_rate else 1.0
             )
     if not rows:
         return None

@@ -85,9 +85,9 @@ def held(about: Mapping[str, Any], groups: pa.Table, count: int) -> Held | None:
         return None
     of_pool = f"{header}." if about["data_pool"] else ""
     prefix = f"rbd_data.{of_pool}{about['image_id']}."
-    found = [seeds(numbered(prefix, each), about["namespace"], len(mine)) for each in _batches(count)]
+    batches = [seeds(numbered(prefix, each), about["namespace"], len(mine)) for each in _batches(count)]
     acting = tuple(tuple(map(int, row["acting"].split())) for row in mine)
-    return Held(np.concatenate([np.empty(0, dtype=np.int64), *found]), acting)
+    return Held(np.concatenate([np.empty(0, dtype=np.int64), *batches]), acting)
 
 
 def _batches(count: int) -> Iterator[npt.NDArray[np.int64]]:

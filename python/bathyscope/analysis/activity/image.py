@@ -78,16 +78,16 @@ class ImageBrief(View):
             if image.rows
             else f"Nothing was seen of single objects of {image.name}."
         )
-        found = [Table("touched_objects", "objects with I/O", _COLUMNS, tuple(cells))]
+        tables_shown = [Table("touched_objects", "objects with I/O", _COLUMNS, tuple(cells))]
         unseen = [*image.remarks, *timed.remarks(of_image, question)]
         if image.held is not None:
-            found.append(image.held.by_node(image.hosts))
+            tables_shown.append(image.held.by_node(image.hosts))
             unseen.append(held.REMARK)
         return finding_of(
             self,
             question,
             sentence,
-            *found,
+            *tables_shown,
             facts=facts,
             unseen=unseen,
             heat_maps=image_heat.build(tables, question, image),

@@ -23,23 +23,23 @@ class Images:
 
     def name(self, row: Mapping[str, str | None]) -> str:
         """Return pool/image or pool/namespace/image of a row of image_io."""
-        found = self._by_id.get((row["pool"], row["image_id"]), {})
+        image = self._by_id.get((row["pool"], row["image_id"]), {})
         by_id = f"(id {row['image_id']})" if row["image_id"] else "all further images"
-        name = row["image"] or found.get("image") or by_id
+        name = row["image"] or image.get("image") or by_id
         return "/".join(part for part in (row["pool"], row["namespace"], name) if part)
 
     def key(self, row: Mapping[str, str | None]) -> tuple[str, str, str]:
         """Return (pool, namespace, image) of a row of image_io; the id where the name is not known."""
-        found = self._by_id.get((row["pool"], row["image_id"]), {})
-        return str(row["pool"]), row["namespace"] or "", row["image"] or found.get("image") or str(row["image_id"])
+        image = self._by_id.get((row["pool"], row["image_id"]), {})
+        return str(row["pool"]), row["namespace"] or "", row["image"] or image.get("image") or str(row["image_id"])
 
     def size_bytes(self, row: Mapping[str, str | None]) -> int | None:
         """Return the provisioned size of a row's image."""
-        found = self._by_id.get((row["pool"], row["image_id"]))
-        found = found or self._by_name.get((row["pool"], row["namespace"], row["image"]))
-        return None if found is None else int(found["size_bytes"])
+        image = self._by_id.get((row["pool"], row["image_id"]))
+        image = image or self._by_name.get((row["pool"], row["namespace"], row["image"]))
+        return None if image is None else int(image["size_bytes"])
 
     def image_id(self, row: Mapping[str, str | None]) -> str | None:
         """Return the id of a row's image, None where it is not known."""
-        found = self._by_name.get((row["pool"], row["namespace"], row["image"]), {})
-        return row["image_id"] or found.get("image_id")
+        image = self._by_name.get((row["pool"], row["namespace"], row["image"]), {})
+        return row["image_id"] or image.get("image_id")

@@ -38,7 +38,7 @@ class Nodes(View):
         by_node: dict[str, list[OsdSum]] = {}
         for osd in osds:
             by_node.setdefault(osd.node, []).append(osd)
-        nodes = [(name, len(found), _joined(found)) for name, found in sorted(by_node.items())]
+        nodes = [(name, len(osds), _joined(osds)) for name, osds in sorted(by_node.items())]
         total = sum(osd.ops for osd in osds)
         cells = tuple(
             (

@@ -72,11 +72,11 @@ def _parts(row: Mapping[str, Any]) -> tuple[tuple[str, float], ...] | None:
 def longest(row: Mapping[str, Any]) -> tuple[str, str]:
     """Return the stage that took longest, in words, and who is to blame for it; "" for what is not known."""
     known = {stage: row[name] for stage, name in _STAGES.items() if row[name] is not None}
-    own = f"osd.{row['osd']}"
+    primary = f"osd.{row['osd']}"
     if not known:
-        return "", own
+        return "", primary
     stage = max(known, key=lambda name: known[name])
     if stage == "replicas":
         peer = row["slowest_peer"]
         return ("replicas", "") if peer is None else (f"replica osd.{peer}", f"osd.{peer}")
-    return stage, own
+    return stage, primary

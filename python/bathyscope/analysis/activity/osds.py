@@ -84,5 +84,5 @@ VIEW: View = Osds()
 
 def _p99_below_ns(buckets: pa.Table) -> int | None:
     """Return what 99 % of the operations in these buckets took less than; None where too few lie beyond it."""
-    found = percentile(buckets, 0.99)
-    return None if found is None else found.max_ns
+    bucket = percentile(buckets, 0.99)
+    return None if bucket is None else bucket.max_ns

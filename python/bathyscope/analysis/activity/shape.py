@@ -138,8 +138,8 @@ def trend(
     """
     part_ns = max(1, (question.end_ns - history_start_ns(question)) // TREND_PARTS)
     rates = []
-    for place in range(TREND_PARTS):
-        begins, ends = (f"(last_ns - {(TREND_PARTS - place - more) * part_ns})" for more in (0, 1))
+    for part in range(TREND_PARTS):
+        begins, ends = (f"(last_ns - {(TREND_PARTS - part - more) * part_ns})" for more in (0, 1))
         counted = f"sum(({ops}) * greatest(0, {share(SqlSpan(begins, ends))}))"
         rates.append(f"CASE WHEN sum({counted}) OVER () > 0 THEN {counted} / {part_ns / 1e9} END")
     return (

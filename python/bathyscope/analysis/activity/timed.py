@@ -87,7 +87,7 @@ def cells(timed: Timed | None) -> tuple[float | None, ...]:
 
 def facts(timed: Timed | None) -> list[tuple[str, str]]:
     """Return the percentiles of an image in words."""
-    found = []
+    pairs = []
     for kind in ops.KINDS:
         row = (timed or {}).get(kind)
         if row is None:
@@ -96,22 +96,22 @@ def facts(timed: Timed | None) -> list[tuple[str, str]]:
             f"{name} {'cannot tell' if row[f'{name}_ns'] is None else format_duration_ns(row[f'{name}_ns'])}"
             for name in ops.QUANTILES
         ]
-        found.append((f"{kind.capitalize()} latency", f"{', '.join(figures)}, of {row['count']:,} timed {kind}s"))
-    return found
+        pairs.append((f"{kind.capitalize()} latency", f"{', '.join(figures)}, of {row['count']:,} timed {kind}s"))
+    return pairs
 
 
 def remarks(timed: Sequence[Timed], question: Question) -> tuple[str, ...]:
     """Return why percentiles are missing where operations of these images were recorded."""
     rows = [row for image in timed for row in image.values()]
-    found = []
+    texts = []
     if any(row["p99_ns"] is None for row in rows):
-        found.append(
+        texts.append(
             "Percentiles are given where ten operations at least are beyond them: p50 of 20 timed operations, p99 of "
             f"1,000.{'' if question.of_ops else ' A longer recording with --depth deep has more.'}"
         )
     if any(row["tail_count"] for row in rows):
-        found.append(
+        texts.append(
             "Of OSDs that did more operations than their history holds only the slowest are there, and these make no "
             "percentiles."
         )
-    return tuple(found)
+    return tuple(texts)

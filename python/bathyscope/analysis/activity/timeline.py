@@ -130,7 +130,7 @@ class Timeline(View):
         """Return a row for each of the largest shifts, in order of time; the sentence is about the largest."""
         bins = _Bins(tables, question)
         largest = sorted(bins.shifts(), key=lambda shift: (-shift.size, shift.place))[:_SHIFTS_SHOWN]
-        found = sorted(largest, key=lambda shift: shift.place)
+        in_order = sorted(largest, key=lambda shift: shift.place)
         cells = tuple(
             (
                 format_seconds(shift.place * bins.seconds),
@@ -140,13 +140,13 @@ class Timeline(View):
                 bins.level(shift.series, shift.after),
                 bins.moved_with(shift),
             )
-            for shift in found
+            for shift in in_order
         )
         sentence = "Nothing changed for long: no shift of load or latency stands out."
         if not bins.is_long_enough:
             sentence = "Too little was seen to tell whether anything changed: less than half a minute."
-        if found:
-            first = cells[found.index(largest[0])]
+        if in_order:
+            first = cells[in_order.index(largest[0])]
             with_it = f", and with it {first[5]}" if first[5] else ""
             sentence = f"After {first[0]} {first[2]} went from {first[3]} to {first[4]}{with_it}."
         unseen = [] if tables["osds"].num_rows else [_NO_LATENCIES]
@@ -227,22 +227,22 @@ class _Bins:
         self._ops = {kind: series / share for kind, series in self._ops.items()}
         # (bin, placement groups of each activity) of every look at the cluster.
         self._looks = [tuple(row.values()) for row in tables["activities"].to_pylist()]
-        known = Images(tables["known"])
+        image_names = Images(tables["known"])
         self._movers: dict[tuple[str, str], Floats] = {}
         for row in tables["images"].to_pylist():
-            self._of_mover(f"image {known.name(row)}", row)
+            self._of_mover(f"image {image_names.name(row)}", row)
         for row in tables["clients"].to_pylist():
             self._of_mover(f"client {row['client']}", row)
 
     def _of_osds(self, osds: pa.Table) -> None:
         places = osds["place"].to_numpy()
-        found = osds.filter(pa.array((places >= 0) & (places < self._count)))
-        daemons = found["daemon"].combine_chunks().dictionary_encode()
-        cells = daemons.indices.to_numpy(), found["place"].to_numpy()
+        within = osds.filter(pa.array((places >= 0) & (places < self._count)))
+        daemons = within["daemon"].combine_chunks().dictionary_encode()
+        cells = daemons.indices.to_numpy(), within["place"].to_numpy()
 
         def grid(column: str) -> Floats:
             values = np.zeros((len(daemons.dictionary), self._count))
-            values[cells] = found[column].to_numpy()
+            values[cells] = within[column].to_numpy()
             return values
 
         for kind in _COUNTERS:
@@ -254,9 +254,9 @@ class _Bins:
         for kind in ("reads", "writes"):
             self._add(self._movers, (kind, name), int(row["place"]), row[kind])
 
-    def _add(self, series: dict[_Key, Floats], key: _Key, place: int, value: float) -> None:
-        if 0 <= place < self._count:
-            series.setdefault(key, np.zeros(self._count))[place] += value
+    def _add(self, series: dict[_Key, Floats], key: _Key, bin_index: int, value: float) -> None:
+        if 0 <= bin_index < self._count:
+            series.setdefault(key, np.zeros(self._count))[bin_index] += value
 
     @property
     def is_long_enough(self) -> bool:
@@ -265,8 +265,8 @@ class _Bins:
 
     def latency(self, kind: str) -> Floats:
         """Return the mean latency in ns of all OSDs in each bin; NaN where nothing was done."""
-        total = sum((found for (of, _), found in self._sums.items() if of == kind), np.zeros(self._count))
-        count = sum((found for (of, _), found in self._timed.items() if of == kind), np.zeros(self._count))
+        total = sum((sums for (of, _), sums in self._sums.items() if of == kind), np.zeros(self._count))
+        count = sum((counts for (of, _), counts in self._timed.items() if of == kind), np.zeros(self._count))
         with np.errstate(invalid="ignore", divide="ignore"):
             return np.where(count > 0, total / count * 1e9, np.nan)
 
@@ -297,8 +297,8 @@ class _Bins:
         parts = [*self._activities(shift, began=change < 0)]
         for word in ("image ", "client "):
             moved = {
-                name: _change(found, shift) / self.seconds
-                for (of, name), found in self._movers.items()
+                name: _change(values, shift) / self.seconds
+                for (of, name), values in self._movers.items()
                 if of == kind and name.startswith(word)
             }
             if moved:
@@ -323,8 +323,8 @@ class _Bins:
             if (ratio > 1.5 * others) if up else (ratio * 1.5 < others):
                 parts.append(f"{osd} ({format_duration_ns(before * 1e9)} to {format_duration_ns(after * 1e9)})")
         loads = {
-            (name, of): _change(found, shift) / self.seconds
-            for (of, name), found in self._movers.items()
+            (name, of): _change(values, shift) / self.seconds
+            for (of, name), values in self._movers.items()
             if name.startswith("image ")
         }
         if loads:
@@ -407,15 +407,15 @@ def _noise(values: Floats, level: float) -> float:
 def _cuts(values: Floats, noise: float) -> list[int]:
     """Return where the level changes, in order."""
     penalty = 2.0 * noise**2 * math.log(len(values)) * 2.0
-    found: list[int] = []
+    cuts: list[int] = []
     waiting = [(0, len(values))]
     while waiting:
         begin, end = waiting.pop()
         cut, gain = _best_cut(values[begin:end])
         if cut and gain > penalty:
-            found.append(begin + cut)
+            cuts.append(begin + cut)
             waiting += [(begin, begin + cut), (begin + cut, end)]
-    return sorted(found)
+    return sorted(cuts)
 
 
 def _best_cut(values: Floats) -> tuple[int, float]:

@@ -139,8 +139,8 @@ class Touched:
 
     def offset_of(self, number: int) -> int:
         """Return where in the image the first byte of an object lies."""
-        of_set, place = divmod(number, self.stripe_count)
-        return of_set * self.stripe_count * self.object_bytes + place * self.stripe_unit_bytes
+        of_set, index = divmod(number, self.stripe_count)
+        return of_set * self.stripe_count * self.object_bytes + index * self.stripe_unit_bytes
 
 
 def read(tables: Mapping[str, pa.Table], question: Question, *, where: bool = True) -> Touched:

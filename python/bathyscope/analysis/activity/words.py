@@ -143,10 +143,10 @@ def standing_out(what: str, names: Sequence[str], ops: Sequence[float], seconds:
         return f"One {what} did all of the I/O: {names[0]}, {_rate(total, seconds)}."
     order = np.argsort(ops)[::-1]
     for count in range(1, min(_SEVERAL_MOST + 1, len(ops))):
-        together = float(sum(ops[place] for place in order[:count]))
+        together = float(sum(ops[index] for index in order[:count]))
         wanted = _ONE_RATIO if count == 1 else _SEVERAL_RATIO
         if ops[order[count - 1]] >= _AHEAD * ops[order[count]] and together >= wanted * total:
-            *others, last = (names[place] for place in order[:count])
+            *others, last = (names[index] for index in order[:count])
             who = f"{', '.join(others)} and {last}" if others else last
             of_all = _rate(together, seconds, total)
             return f"{who} {'does' if count == 1 else 'do'} {format_percent(together / total)} of the I/O: {of_all}."

@@ -45,12 +45,14 @@ def curves_of(rows: Sequence[CurvePoint], question: SizeQuestion) -> list[SizeCu
         else:
             into = peaks if row.window.startswith(PREFIX) else windows
             into.setdefault((*key, row.size_bytes), []).append(row)
-    demands = {key: peak_demand(found, found[0].fetch_bytes) for key, found in peaks.items()}
+    demands = {key: peak_demand(of_key, of_key[0].fetch_bytes) for key, of_key in peaks.items()}
     invalidates = question.spec.on_write == "invalidate"
-    wears = {key: wear_of(found, question.trace.duration_s, invalidates=invalidates) for key, found in windows.items()}
+    wears = {
+        key: wear_of(of_key, question.trace.duration_s, invalidates=invalidates) for key, of_key in windows.items()
+    }
     return [
-        _curve(key, sorted(found.values(), key=lambda row: row.size_bytes), wears, demands, question)
-        for key, found in points.items()
+        _curve(key, sorted(of_key.values(), key=lambda row: row.size_bytes), wears, demands, question)
+        for key, of_key in points.items()
     ]
 
 
@@ -185,13 +187,13 @@ def build(points: pa.Table, question: SizeQuestion) -> SizeFinding:
     Curves keep the order of their first row. Windows serve the wear, the stability and the busiest time.
     """
     rows = from_table(CurvePoint, points)
-    found = curves_of(rows, question)
-    curves = tuple(c for c in found if _was_asked_for(c, question))
-    trials = tuple(c for c in found if not _was_asked_for(c, question))
+    every_curve = curves_of(rows, question)
+    curves = tuple(c for c in every_curve if _was_asked_for(c, question))
+    trials = tuple(c for c in every_curve if not _was_asked_for(c, question))
     splits = _splits(curves, question)
-    choice, main = choose(found, question.spec), main_curve(found, question.spec)
+    choice, main = choose(every_curve, question.spec), main_curve(every_curve, question.spec)
     stability, stability_sentence, stable = judge_windows(rows, main, choice, question)
-    advice = advise(found, choice, splits, question, stable=stable)
+    advice = advise(every_curve, choice, splits, question, stable=stable)
     peaks = [] if choice is None else peak_windows(_of_point(rows, choice.curve, choice.point))
     return SizeFinding(
         sources=question.trace.sources,

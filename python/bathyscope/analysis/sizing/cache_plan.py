@@ -39,10 +39,10 @@ def cache_plan(
     I/O and get nothing.
     """
     rows = from_table(CurvePoint, points)
-    found = curves_of(rows, question)
-    curves = {curve.group_name: curve for curve in found if curve.group_kind == "osd"}
+    every_curve = curves_of(rows, question)
+    curves = {curve.group_name: curve for curve in every_curve if curve.group_kind == "osd"}
     caches = [_cache(node, osds, curves, memory, question) for node, osds in sorted(nodes.items())]
-    first = found[0]
+    first = every_curve[0]
     return CachePlan(
         run_id=run_id,
         events=question.trace.events,
@@ -68,8 +68,8 @@ def _cache(
     places = {f"osd.{placed.osd}": placed for placed in osds}
     of_node = {name: curves[name] for name in places if name in curves}
     reads = sum(curve.read_requests for curve in of_node.values())
-    one = split_of([*of_node.values()], flash_bytes, question.trace.duration_s) if of_node else None
-    shares = () if one is None else tuple(share for share in one.shares if share.flash_bytes)
+    split = split_of([*of_node.values()], flash_bytes, question.trace.duration_s) if of_node else None
+    shares = () if split is None else tuple(share for share in split.shares if share.flash_bytes)
     useful_bytes = sum(share.flash_bytes for share in shares)
     scale = flash_bytes / useful_bytes if useful_bytes else 1.0
     line_bytes = next((curve.line_bytes for curve in of_node.values()), 1)
@@ -107,8 +107,8 @@ def _cache(
         memory_budget_bytes=memory.budget_bytes,
         files_max=memory.files_max,
         read_requests=reads,
-        read_hit_ratio=one.hits / reads if one is not None and reads else None,
-        read_hit_ratio_even=one.hits_even / reads if one is not None and reads else None,
+        read_hit_ratio=split.hits / reads if split is not None and reads else None,
+        read_hit_ratio_even=split.hits_even / reads if split is not None and reads else None,
         sources=tuple(sources),
         without=tuple(sorted({placed.osd for placed in osds} - {source.osd for source in sources})),
     )
@@ -118,14 +118,14 @@ def _between(
     curve: SizeCurve, flash_bytes: int, value: Callable[[SizePoint], float | None], *, at_zero: float | None = None
 ) -> float | None:
     """Return a value at a size, straight between the curve's points; None where the nearest ones do not know it."""
-    known = {0: at_zero} | {point.flash_bytes: value(point) for point in curve.points}
-    sizes = sorted(known)
-    place = min(int(np.searchsorted(sizes, flash_bytes)), len(sizes) - 1)
-    low, high = (known[sizes[i]] for i in (max(0, place - 1), place))
-    if sizes[place] <= flash_bytes or low is None:
+    value_at = {0: at_zero} | {point.flash_bytes: value(point) for point in curve.points}
+    sizes = sorted(value_at)
+    index = min(int(np.searchsorted(sizes, flash_bytes)), len(sizes) - 1)
+    low, high = (value_at[sizes[i]] for i in (max(0, index - 1), index))
+    if sizes[index] <= flash_bytes or low is None:
         # On a point, beyond the last one, or below the first one that is known.
         return high
-    return None if high is None else float(np.interp(flash_bytes, sizes[place - 1 : place + 1], [low, high]))
+    return None if high is None else float(np.interp(flash_bytes, sizes[index - 1 : index + 1], [low, high]))
 
 
 def _caveats(rows: Sequence[CurvePoint], curves: Sequence[SizeCurve], question: SizeQuestion) -> Iterator[CaveatView]:

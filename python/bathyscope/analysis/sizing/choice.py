@@ -70,32 +70,34 @@ def choose(curves: Iterable[SizeCurve], spec: SizeSpec) -> Choice | None:
     if not has_target(spec):
         # A budget is flash at hand: nothing is bought.
         price = max(map(_price, options)) if spec.budget_bytes is not None else _worthwhile_price(options)
-        affordable = [one for one in options if _price(one) <= price]
-        enough = SAME_DISK_TIME * min(one.disk_time for one in affordable)
-        most = max(affordable, key=lambda one: one.point.flash_bytes)
-        options = [one for one in affordable if one.disk_time <= enough]
+        affordable = [option for option in options if _price(option) <= price]
+        enough = SAME_DISK_TIME * min(option.disk_time for option in affordable)
+        most = max(affordable, key=lambda option: option.point.flash_bytes)
+        options = [option for option in affordable if option.disk_time <= enough]
     least = min(map(_price, options))
-    options = [one for one in options if _price(one) <= least or spec.budget_bytes is not None]
-    smallest = min(one.point.flash_bytes for one in options)
-    near = min((one for one in options if one.point.flash_bytes <= SAME_SIZE * smallest), key=_disk_time)
-    best = min((one for one in options if one.curve is near.curve), key=lambda one: one.point.flash_bytes)
+    options = [option for option in options if _price(option) <= least or spec.budget_bytes is not None]
+    smallest = min(option.point.flash_bytes for option in options)
+    near = min((option for option in options if option.point.flash_bytes <= SAME_SIZE * smallest), key=_disk_time)
+    best = min(
+        (option for option in options if option.curve is near.curve), key=lambda option: option.point.flash_bytes
+    )
     if has_target(spec):
         return dataclasses.replace(best, most=best.point)
     return dataclasses.replace(best, disk_time=enough, most=most.point)
 
 
-def _price(one: Choice) -> float:
-    return 0.0 if one.point.purchase is None else one.point.purchase.price
+def _price(option: Choice) -> float:
+    return 0.0 if option.point.purchase is None else option.point.purchase.price
 
 
-def _disk_time(one: Choice) -> tuple[float, float, int]:
-    return one.disk_time, one.point.latency_ns_mean or 0.0, one.point.flash_bytes
+def _disk_time(option: Choice) -> tuple[float, float, int]:
+    return option.disk_time, option.point.latency_ns_mean or 0.0, option.point.flash_bytes
 
 
 def _worthwhile_price(options: Sequence[Choice]) -> float:
     """Return the price beyond which dearer drives spare the disks clearly less for their money."""
-    prices = sorted({_price(one) for one in options})
-    saved = [1.0 - min(one.disk_time for one in options if _price(one) <= price) for price in prices]
+    prices = sorted({_price(option) for option in options})
+    saved = [1.0 - min(option.disk_time for option in options if _price(option) <= price) for price in prices]
     knee = knee_index(np.asarray(prices), np.asarray(saved)) if prices[0] > 0 else None
     if knee is not None:
         return prices[knee]

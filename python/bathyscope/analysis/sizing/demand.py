@@ -15,8 +15,8 @@ HOUR_S = 3600.0
 
 def peak_windows(rows: Iterable[CurvePoint]) -> list[CurvePoint]:
     """Return the rows of the short windows, in the order of time."""
-    found = [row for row in rows if row.window.startswith(PREFIX)]
-    return sorted(found, key=_number)
+    short = [row for row in rows if row.window.startswith(PREFIX)]
+    return sorted(short, key=_number)
 
 
 def _number(row: CurvePoint) -> int:
@@ -32,7 +32,7 @@ def peak_demand(windows: Sequence[CurvePoint], line_bytes: int) -> Demand | None
     seconds = max(row.duration_s for row in whole)
     demands = [_demand(row, seconds, line_bytes) for row in whole]
     fields = [field.name for field in dataclasses.fields(Demand)]
-    return Demand(*(max(getattr(one, name) for one in demands) for name in fields))
+    return Demand(*(max(getattr(demand, name) for demand in demands) for name in fields))
 
 
 def _demand(row: CurvePoint, seconds: float, line_bytes: int) -> Demand:

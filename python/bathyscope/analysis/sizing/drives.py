@@ -41,7 +41,7 @@ def cheapest(
     What is not known (writes of a warm cache, endurance, demand) is no reason for a larger drive. A least life of None
     is the drive's warranty.
     """
-    found: list[tuple[float, float, str, Purchase]] = []
+    purchases: list[tuple[float, float, str, Purchase]] = []
     for name, drive in drives.items():
         capacity, endurance_bytes = flash_bytes / drive.capacity_bytes, drive.endurance_bytes
         load = None if demand is None else demand.share_of(drive)
@@ -51,7 +51,7 @@ def cheapest(
             endurance = written_bytes_per_day * DAYS * years / endurance_bytes
         count = max(1, math.ceil(max(capacity, load or 0.0, endurance or 0.0) - 1e-9))
         if count <= MOST_DRIVES:
-            one = Purchase(
+            purchase = Purchase(
                 drive=name,
                 count=count,
                 price=drive.price * count,
@@ -60,8 +60,8 @@ def cheapest(
                 demand_share=None if load is None else load / count,
                 life_years=life_years(drive, count, written_bytes_per_day),
             )
-            found.append((one.price, drive.capacity_bytes * count, name, one))
-    return min(found)[-1] if found else None
+            purchases.append((purchase.price, drive.capacity_bytes * count, name, purchase))
+    return min(purchases)[-1] if purchases else None
 
 
 def life_years(drive: Drive, count: int, written_bytes_per_day: float | None) -> float | None:

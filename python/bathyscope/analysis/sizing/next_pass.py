@@ -73,16 +73,16 @@ def _options(state: _State) -> Wanted:
     best = choose(state.curves, state.question.spec)
     if best is None or not state.question.spec.vary:
         return ()
-    known = {_configuration(curve) for curve in whole_curves(state.curves)}
+    simulated = {_configuration(curve) for curve in whole_curves(state.curves)}
     sizes_of: dict[tuple[int, int, str, str], set[int]] = {}
     for start in _starts(best, state):
         for configuration in _neighbours(start, state.question):
-            if configuration not in known:
+            if configuration not in simulated:
                 line, _, policy, _ = configuration
                 # Policies divide a size into flash and DRAM differently; the flash is what is bought.
                 is_same = policy == best.curve.policy
-                found = (best.point, best.most or best.point)
-                sizes = {(p.size_bytes if is_same else p.flash_bytes) // line * line for p in found} - {0}
+                points = (best.point, best.most or best.point)
+                sizes = {(p.size_bytes if is_same else p.flash_bytes) // line * line for p in points} - {0}
                 sizes_of.setdefault(configuration, set()).update(sizes)
     return tuple(
         WantedSizes(CurveKey("all", "all", line, policy), tuple(sorted(sizes)), Admission.of(admission), fetch)
@@ -96,7 +96,7 @@ def _starts(best: Choice, state: _State) -> list[Choice]:
 
     What is best in one line size may be a step away from being the best of all.
     """
-    found = [best]
+    choices = [best]
     for line in {curve.line_bytes for curve in state.curves} - {best.curve.line_bytes}:
         options = [
             Choice(curve, point, point.disk_time_left)
@@ -107,8 +107,8 @@ def _starts(best: Choice, state: _State) -> list[Choice]:
         ]
         nearest = min(options, key=lambda one: one.disk_time, default=None)
         if nearest is not None and nearest.disk_time <= NOT_FAR * (best.point.disk_time_left or 0.0):
-            found.append(nearest)
-    return found
+            choices.append(nearest)
+    return choices
 
 
 def _configuration(curve: SizeCurve) -> tuple[int, int, str, str]:
@@ -136,14 +136,14 @@ def _neighbours(best: Choice, question: SizeQuestion) -> Iterator[tuple[int, int
 
 def _admissions(best: Choice) -> list[str]:
     """Return admissions worth a try: those that write less, one of them as much as a single drive bears."""
-    found, purchase = ["all", "2-hit"], best.point.purchase
+    admissions, purchase = ["all", "2-hit"], best.point.purchase
     if best.curve.write_requests:
-        found.append(ADMISSION_OF_BATHYD)
+        admissions.append(ADMISSION_OF_BATHYD)
     per_day = best.point.flash_write_bytes_per_day
     if purchase is not None and purchase.count > 1 and per_day and (purchase.endurance_share or 0.0) > 0.5:
         bearable = per_day / (purchase.count * (purchase.endurance_share or 1.0))
-        found += [f"budget:{budget}" for budget in [option_bytes(bearable)] if budget]
-    return found
+        admissions += [f"budget:{budget}" for budget in [option_bytes(bearable)] if budget]
+    return admissions
 
 
 def _search(state: _State) -> Wanted:
@@ -165,7 +165,7 @@ def _search(state: _State) -> Wanted:
     wanted = (
         _wanted(curve, _between(curve, met)) for *_, curve, met in sorted(steps, key=lambda s: s[:2])[:CONTENDERS]
     )
-    return tuple(one for one in wanted if one.sizes_bytes)
+    return tuple(sizes_wanted for sizes_wanted in wanted if sizes_wanted.sizes_bytes)
 
 
 def _enough(best: Choice, question: SizeQuestion) -> Callable[[SizePoint], bool]:

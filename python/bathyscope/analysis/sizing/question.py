@@ -35,7 +35,7 @@ class SizeQuestion:
         latencies = {"hit": self.hit, "miss": self.miss}
         disk = None if self.disk is None else self.disk.model_dump()
         return {"trace": dataclasses.asdict(self.trace), "disk": disk} | {
-            name: None if one is None else one.as_plain() for name, one in latencies.items()
+            name: None if latency is None else latency.as_plain() for name, latency in latencies.items()
         }
 
     @classmethod
@@ -43,6 +43,6 @@ class SizeQuestion:
         """Return the question of a stored run: its spec as JSON, and the context of its segment."""
         trace: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in context["trace"].items()}
         latencies = (context.get("hit"), context.get("miss"))
-        hit, miss = (None if one is None else LatencyDistribution.of_plain(one) for one in latencies)
+        hit, miss = (None if latency is None else LatencyDistribution.of_plain(latency) for latency in latencies)
         disk = None if context.get("disk") is None else Backing.model_validate(context["disk"])
         return cls(SizeSpec.model_validate_json(spec_text), TraceSummary(**trace), hit, miss, disk)

@@ -36,13 +36,13 @@ def demand_sentences(
     demand: Demand | None, hour: PeakHour | None, windows: Sequence[CurvePoint], question: SizeQuestion
 ) -> tuple[str, ...]:
     """Return what the busiest hour leaves to the disks, and what the busiest minute asks of the flash."""
-    found = []
+    sentences = []
     if hour is not None:
         when = "the busiest hour" if question.trace.duration_s >= 3600 else f"these {format_seconds(hour.seconds)}"
         backing = question.backing
         per_disk = 1.0 / backing.busy_s(1, 4096)
         kind = question.spec.backing if question.disk is None else f"the disk of {question.spec.backing}"
-        found.append(
+        sentences.append(
             f"In {when} {three_digits(hour.reads_left_per_s)} of {three_digits(hour.reads_per_s)} reads/s are left to "
             f"the disks and keep {_disks(hour.disks_left)} busy; without the cache reads would keep "
             f"{_disks(hour.disks_without)} busy, and writes keep {_disks(hour.disks_writes)} busy in either case "
@@ -52,11 +52,11 @@ def demand_sentences(
         seconds = max(row.duration_s for row in windows)
         minute = "minute asks" if seconds <= 60 else f"{format_seconds(seconds)} ask"
         moved = format_bandwidth(demand.read_bytes_per_s + demand.write_bytes_per_s)
-        found.append(
+        sentences.append(
             f"The busiest {minute} at most {format_rate(demand.read_iops)} reads/s, "
             f"{format_rate(demand.write_iops)} writes/s and {moved} of the flash."
         )
-    return tuple(found)
+    return tuple(sentences)
 
 
 def _disks(count: float) -> str:

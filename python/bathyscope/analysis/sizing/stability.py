@@ -38,8 +38,8 @@ def judge_windows(
         if row.window.isdecimal() and own_key == key:
             by_window.setdefault(row.window, []).append(row)
     windows: list[StabilityWindow] = []
-    for name, own in sorted(by_window.items(), key=lambda item: (len(item[0]), item[0])):
-        mine = sorted(own, key=lambda row: row.size_bytes)
+    for name, of_window in sorted(by_window.items(), key=lambda item: (len(item[0]), item[0])):
+        mine = sorted(of_window, key=lambda row: row.size_bytes)
         hit = float(np.interp(size, [r.size_bytes for r in mine], [r.read_hit_ratio for r in mine]))
         reads = mine[0].read_requests
         known = hit if reads > 0 else None

@@ -41,20 +41,20 @@ def wear_of(windows: Sequence[CurvePoint], trace_s: float, *, invalidates: bool 
     budget = ordered[0].write_budget_bytes_per_day
     fill_bytes = touched = filled = 0.0
     is_full = False
-    for place, row in enumerate(ordered):
+    for index, row in enumerate(ordered):
         if is_full or (touched >= WARM * sum(first_touches) and filled >= WARM * min(room, sum(fills))):
             # Times without any request are part of a day too, and have no row.
             warm_s = trace_s - int(row.window) * window_s
             if warm_s < max(0.99 * window_s, LEAST_WARM * trace_s):
                 break
-            still_filled = 0.0 if is_full else min(max(0.0, room - filled), sum(fills[place:]))
-            written = sum(later.flash_write_bytes for later in ordered[place:]) - still_filled
+            still_filled = 0.0 if is_full else min(max(0.0, room - filled), sum(fills[index:]))
+            written = sum(later.flash_write_bytes for later in ordered[index:]) - still_filled
             per_day = written / warm_s * DAY_S
             filled_once = min(fill_bytes + still_filled, room)
             return Wear(filled_once, per_day if budget is None else min(per_day, budget))
         fill_bytes += row.flash_write_bytes
-        touched += first_touches[place]
-        filled += fills[place]
+        touched += first_touches[index]
+        filled += fills[index]
         is_full = is_full or row.evicted_lines > 0
     return Wear(min(sum(row.flash_write_bytes for row in ordered), room), budget)
 

@@ -23,16 +23,16 @@ _SLOTS = (1, 2)
 def drawing(block: Bars, theme: Theme = LIGHT) -> Drawing | None:
     """Return the bars of a table; None where it lacks one of the columns, or has fewer than two rows."""
     table = block.table
-    places = {column.key: place for place, column in enumerate(table.columns)}
+    places = {column.key: index for index, column in enumerate(table.columns)}
     if not places.keys() >= {*block.parts, block.beside} or len(table.rows) < 2:
         return None
     # What a row is of may take several columns: an OSD and a pool.
-    first = next((place for place, each in enumerate(table.columns) if each.unit), len(table.columns))
-    named = [place for place in range(first) if table.columns[place].rank == 0] or [0]
+    first = next((index for index, each in enumerate(table.columns) if each.unit), len(table.columns))
+    named = [index for index in range(first) if table.columns[index].rank == 0] or [0]
     beside = table.columns[places[block.beside]]
     rows = []
     for row in table.rows[:_ROWS_MOST]:
-        name = labels.clean(" ".join(str(row[place]) for place in named if row[place]))
+        name = labels.clean(" ".join(str(row[index]) for index in named if row[index]))
         total = sum(row[places[key]] for key in block.parts)
         about = {"name": name, "total": total, "share": cell(beside, row[places[block.beside]])}
         for column in (table.columns[places[key]] for key in block.parts):

@@ -26,9 +26,9 @@ def drawing(heat: HeatMap, theme: Theme = LIGHT) -> Drawing:
     seconds = heat.bin_ns / 1e9
     names = [labels.clean(name) for name in heat.names]
     rows = tuple(
-        {"row": number, "name": name, "t": place * seconds, "t2": (place + 1) * seconds, "v": value}
+        {"row": number, "name": name, "t": index * seconds, "t2": (index + 1) * seconds, "v": value}
         for number, (name, values) in enumerate(zip(names, heat.values, strict=True))
-        for place, value in enumerate(values)
+        for index, value in enumerate(values)
         if value is not None
     )
     what = "I/Os a second" if heat.unit == "1/s" else "mean latency"

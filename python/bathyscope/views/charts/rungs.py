@@ -70,8 +70,8 @@ def _chart(block: Rungs, domain: tuple[float, float], theme: Theme, order: list[
 
 
 def _figures(table: Table, key: str) -> list[Figure]:
-    place = [column.key for column in table.columns].index(key)
-    return [row[place] for row in table.rows if row[place] is not None]
+    index = [column.key for column in table.columns].index(key)
+    return [row[index] for row in table.rows if row[index] is not None]
 
 
 def _rows(block: Rungs, domain: tuple[float, float]) -> Iterator[dict[str, Any]]:
@@ -79,10 +79,16 @@ def _rows(block: Rungs, domain: tuple[float, float]) -> Iterator[dict[str, Any]]
     for index, table in enumerate(block.tables):
         yield {"row": heading_row(index), "kind": "heading", "title": table.title}
         # What is indented is a part of the row above it.
-        for place, values in enumerate(row for row in table.rows if not row[0].startswith(" ")):
+        for number, values in enumerate(row for row in table.rows if not row[0].startswith(" ")):
             row = dict(zip((column.key for column in table.columns), values, strict=True))
             name = titles.get(row["layer"], row["layer"])
-            of_row = {"row": point_row(index, name), "group": index, "place": place, "title": table.title, "name": name}
+            of_row = {
+                "row": point_row(index, name),
+                "group": index,
+                "place": number,
+                "title": table.title,
+                "name": name,
+            }
             yield of_row | _mark(row, row[block.figure], domain)
 
 

@@ -32,8 +32,8 @@ def check_table(table: str | None, keys: Collection[str]) -> None:
     A file that makes tables of several keys names all that it may make, as TABLES.
     """
     if table is not None and table not in keys:
-        known = f"--table must be one of {', '.join(keys)}" if keys else "this has no table"
-        raise UsageError(f"{known} (got '{table}')", hint="without --table the first one is printed")
+        wanted = f"--table must be one of {', '.join(keys)}" if keys else "this has no table"
+        raise UsageError(f"{wanted} (got '{table}')", hint="without --table the first one is printed")
 
 
 def rows_of(columns: Sequence[Column], records: Iterable[Any]) -> tuple[tuple[Any, ...], ...]:

@@ -54,8 +54,8 @@ def sections(finding: AccountsFinding) -> Iterator[Section]:
     """Yield the table of the loads, and what limits the use of its figures."""
     yield Section("run", "", (Text(f"run {finding.run_id} on {finding.target}", "dim"),))
     yield Section("loads", "", (table_of(finding.run_id, finding.points, finding.caveats),))
-    known = any(map(nearest, finding.points))
-    legend = Text(_LEGEND, "dim") if known else Text("No load of this run has an account of its resources.")
+    has_account = any(map(nearest, finding.points))
+    legend = Text(_LEGEND, "dim") if has_account else Text("No load of this run has an account of its resources.")
     yield Section("legend", "", (legend,))
     yield caveats_section(finding.caveats)
 

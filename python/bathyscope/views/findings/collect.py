@@ -19,11 +19,11 @@ _BRIGHT = (
 def sections(finding: CollectFinding) -> Iterator[Section]:
     """Yield the load, a section for each view, the heat maps after the first, and how the recording went."""
     yield from _load(finding)
-    for place, view in enumerate(finding.views):
+    for index, view in enumerate(finding.views):
         blocks = activity.blocks(view, is_pictured=view.view == _PICTURED)
-        head = (activity.where(view),) if place == 0 else ()
+        head = (activity.where(view),) if index == 0 else ()
         yield Section(view.view, activity.title(view.view), (*head, *blocks))
-        if place == 0 and finding.heat_maps:
+        if index == 0 and finding.heat_maps:
             yield Section("heat", "Over time", (Text(_BRIGHT, "dim"), *finding.heat_maps))
     yield from recording.sections(finding.recording)
 

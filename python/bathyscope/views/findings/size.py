@@ -102,8 +102,8 @@ def sections(finding: SizeFinding) -> Iterator[Section]:
     answer = (Text(advice.sentence, "strong"), *reasons, Text(_trace_line(finding), "dim"))
     yield Section("size", f"Flash for {_source_name(finding)}", (*answer, for_programs("points", rows)))
     whole = [curve for curve in finding.curves if curve.group_kind == "all"]
-    for place, policy in enumerate(dict.fromkeys(curve.policy for curve in whole)):
-        yield _hits(finding, [curve for curve in whole if curve.policy == policy], f"curves-{place}")
+    for number, policy in enumerate(dict.fromkeys(curve.policy for curve in whole)):
+        yield _hits(finding, [curve for curve in whole if curve.policy == policy], f"curves-{number}")
     if main is not None and main.points:
         policies = [curve for curve in whole if curve.line_bytes == main.line_bytes and curve.points]
         if len(policies) > 1:
@@ -172,7 +172,7 @@ def _hits(finding: SizeFinding, curves: Sequence[SizeCurve], key: str) -> Sectio
     rows.append(("upper bound", *(value_cell(ratio, "fine ratio") for ratio in most)))
     rows.append(("working set", *(format_bytes(curve.working_set_bytes) for curve in curves)))
     columns = [
-        Column(f"line_{place}", format_size_short(curve.line_bytes), "amount") for place, curve in enumerate(curves)
+        Column(f"line_{number}", format_size_short(curve.line_bytes), "amount") for number, curve in enumerate(curves)
     ]
     table = Table(key, "hit ratios", (Column("cache", "cache"), *columns), tuple(rows), only="people", shown_max=None)
     target = "meets the target" if finding.budget_bytes is None else "the budget"
@@ -197,7 +197,7 @@ def _thinned(sizes: Sequence[int], kept: Collection[int | None]) -> list[int]:
         return list(sizes)
     step = (len(sizes) - 1) / (_TABLE_ROWS - 1)
     places = {round(i * step) for i in range(_TABLE_ROWS)}
-    return [size for place, size in enumerate(sizes) if place in places or size in kept]
+    return [size for index, size in enumerate(sizes) if index in places or size in kept]
 
 
 def _sizes(finding: SizeFinding, curve: SizeCurve) -> Section:
@@ -289,8 +289,8 @@ def _stability(finding: SizeFinding) -> Iterator[object]:
             Line(
                 name,
                 tuple(
-                    LinePoint(place, window.read_hit_ratio)
-                    for place, window in enumerate(windows, start=1)
+                    LinePoint(number, window.read_hit_ratio)
+                    for number, window in enumerate(windows, start=1)
                     if window.read_hit_ratio is not None and window.judged is judged
                 ),
             )
@@ -340,8 +340,8 @@ def _main_curve(finding: SizeFinding) -> SizeCurve | None:
     advice = finding.advice
     advised = (advice.line_bytes, advice.fetch_bytes, advice.policy, advice.admission)
     whole = [c for c in (*finding.curves, *finding.trials) if c.group_kind == "all"]
-    found = [c for c in whole if (c.line_bytes, c.fetch_bytes, c.policy, c.admission) == advised]
-    return next(iter(found or whole), None)
+    of_advice = [c for c in whole if (c.line_bytes, c.fetch_bytes, c.policy, c.admission) == advised]
+    return next(iter(of_advice or whole), None)
 
 
 def _is_advised(finding: SizeFinding, curve: SizeCurve, point: SizePoint) -> bool:

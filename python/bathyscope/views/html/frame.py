@@ -109,7 +109,7 @@ def with_commands(sentence: str) -> Markup:
     if len(pieces) % 2 == 0:
         return escape(text)
     code = Markup("<code>{}</code>")
-    return Markup("").join(code.format(piece) if place % 2 else piece for place, piece in enumerate(pieces))
+    return Markup("").join(code.format(piece) if index % 2 else piece for index, piece in enumerate(pieces))
 
 
 @functools.cache

@@ -75,8 +75,8 @@ def _apart(columns: Sequence[str], rows: Sequence[tuple[str, Sequence[str]]]) ->
 def table_with(*columns: str, words: Collection[str] = ()) -> Table:
     """Return a table without rows: names and `words` to the left, numbers to the right."""
     table = new_table()
-    for place, name in enumerate(columns):
-        table.add_column(text(name), justify="left" if place == 0 or name in words else "right", no_wrap=True)
+    for index, name in enumerate(columns):
+        table.add_column(text(name), justify="left" if index == 0 or name in words else "right", no_wrap=True)
     return table
 
 

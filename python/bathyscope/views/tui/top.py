@@ -279,8 +279,8 @@ class Top(App[None]):
         assert self._finding is not None  # noqa: S101 - only called when there is one
         shown = self._finding.tables[0]
         wanted = self._field.value.strip().lower()
-        texts = [place for place, column in enumerate(shown.columns) if not column.unit]
-        rows = [row for row in shown.rows if not wanted or any(wanted in str(row[place]).lower() for place in texts)]
+        texts = [index for index, column in enumerate(shown.columns) if not column.unit]
+        rows = [row for row in shown.rows if not wanted or any(wanted in str(row[index]).lower() for index in texts)]
         place = self._sort_place()
         if place is not None:
             column = shown.columns[place]
