@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from bathyscope import interruption
 from bathyscope.analysis import image_names
-from bathyscope.analysis.activity import VIEWS, last_ops, op_rows, slow, touched
+from bathyscope.analysis.activity import VIEWS, image_objects, last_ops, op_rows, slow
 from bathyscope.analysis.activity.shape import TREND_PARTS, Question
 from bathyscope.analysis.columns import table_of, where
 from bathyscope.errors import AnalysisError
@@ -131,7 +131,7 @@ class LiveFeed:
         question = Question("", self._name, begins_ns, now_ns, history_start_ns=now_ns - self._trend_ns, **only)
         view = VIEWS[name]
         finding = view.build(duck.query_tables(tables, view.queries(question)), question)
-        unseen = [self._why_nothing() if remark == touched.NOTHING else remark for remark in finding.unseen]
+        unseen = [self._why_nothing() if remark == image_objects.NOTHING else remark for remark in finding.unseen]
         unseen = remarks + [remark for remark in unseen if remark != op_rows.NOTHING]
         return dataclasses.replace(finding, unseen=tuple(unseen))
 
@@ -231,7 +231,10 @@ def live(
         asked = allowed_jobs(session, spec, keeper.scope, said.append)
         for words in said:
             note(words)
-        with interruption.held(), Recorder(host, session, keeper, asked, BusiestSink(sink, keeper)) as recorder:
+        with (
+            interruption.held(),
+            Recorder(host, session, keeper, asked, BusiestSink(sink, keeper)) as recorder,
+        ):
             # Who may be asked for counters may be asked for operations.
             asks_osds = any(job.source.name == perf_counters.SOURCE.name for job in asked)
             yield LiveFeed(host, sink, keeper, recorder, spec, session=session if asks_osds else None, said=said)

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from tests.unit.activity.conftest import START_NS, Recording, S, rows_of
 
-from bathyscope.analysis.activity.held import held
+from bathyscope.analysis.activity.object_osds import osds_of_objects
 from bathyscope.analysis.pg_mapping import numbered, seeds
 from bathyscope.commands.analyze import finding_of_view
 from bathyscope.errors import UsageError
@@ -263,7 +263,7 @@ def test_objects_of_a_data_pool_are_mapped_by_its_groups_and_names(recording: Re
     recording.add(Image(START_NS, "rbd", "ns", "disk", ID, 8 * MIB, 4 * MIB, 4 * MIB, 1, "coded", None))
     found = recording.view("objects", image="rbd/ns/disk", every_object=True)
     assert rows_of(found, "object", "held by") == [(0, "osd.0 osd.1"), (1, "osd.0 osd.1")]
-    assert held(
+    assert osds_of_objects(
         {
             "pool": "rbd",
             "data_pool": "coded",

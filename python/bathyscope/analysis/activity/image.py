@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import pyarrow as pa
 
-from bathyscope.analysis.activity import held, image_heat, timed, touched
+from bathyscope.analysis.activity import image_heat, image_objects, object_osds, timed
 from bathyscope.analysis.activity.shape import NOT_KNOWN, Question, View, finding_of
 from bathyscope.records.activity_finding import ActivityFinding
 from bathyscope.records.blocks import Column, Table
@@ -34,14 +34,14 @@ class ImageBrief(View):
     def queries(self, question: Question) -> Mapping[str, str]:
         """Return the sums of each object, and where they are over time."""
         return {
-            **touched.queries(question),
+            **image_objects.queries(question),
             **image_heat.queries(question),
-            **timed.queries(question, touched.ids_of(str(question.image))),
+            **timed.queries(question, image_objects.ids_of(str(question.image))),
         }
 
     def build(self, tables: Mapping[str, pa.Table], question: Question) -> ActivityFinding:
         """Return a row for each node."""
-        image = touched.read(tables, question)
+        image = image_objects.read(tables, question)
         nodes: dict[str, list[Mapping[str, int]]] = {}
         for row in image.rows:
             nodes.setdefault(image.hosts.get(row["osd"], "") or NOT_KNOWN, []).append(row)
@@ -50,7 +50,7 @@ class ImageBrief(View):
         writes = sum(row["write_count"] for row in image.rows)
         cells = []
         for node, rows in sorted(nodes.items()):
-            objects = touched.objects_of(rows)
+            objects = image_objects.objects_of(rows)
             node_reads, node_writes = (sum(row[name] for row in rows) for name in ("read_count", "write_count"))
             cells.append(
                 (
@@ -64,7 +64,7 @@ class ImageBrief(View):
                 )
             )
         # Where nothing looked at single objects, none touched would be a count.
-        seen = touched.objects_of(image.rows) if image.rows else None
+        seen = image_objects.objects_of(image.rows) if image.rows else None
         facts = [*image.facts]
         if whole:
             share = "" if seen is None else f", touched {seen:,} ({format_percent(seen / whole)})"
@@ -82,7 +82,7 @@ class ImageBrief(View):
         unseen = [*image.remarks, *timed.remarks(of_image, question)]
         if image.held is not None:
             tables_shown.append(image.held.by_node(image.hosts))
-            unseen.append(held.REMARK)
+            unseen.append(object_osds.REMARK)
         return finding_of(
             self,
             question,

@@ -9,8 +9,8 @@ import pyarrow as pa
 
 from bathyscope.analysis.activity import ops
 from bathyscope.analysis.activity.heat import bin_count, bin_ns
+from bathyscope.analysis.activity.image_objects import ImageObjects, ids_of
 from bathyscope.analysis.activity.shape import Question, seen, seen_bins, spread
-from bathyscope.analysis.activity.touched import Touched, ids_of
 from bathyscope.analysis.window import overlaps
 from bathyscope.rbd_names import NUMBER_SQL
 from bathyscope.records.blocks import HeatMap
@@ -60,7 +60,7 @@ def top_images(question: Question, most: int) -> str:
     )
 
 
-def build(tables: Mapping[str, pa.Table], question: Question, image: Touched) -> tuple[HeatMap, ...]:
+def build(tables: Mapping[str, pa.Table], question: Question, image: ImageObjects) -> tuple[HeatMap, ...]:
     """Return the picture, if there is something to show."""
     cells = tables["heat"].to_pylist()
     if not cells:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import pyarrow as pa
 
-from bathyscope.analysis.activity import op_rows, touched
+from bathyscope.analysis.activity import image_objects, op_rows
 from bathyscope.analysis.activity.shape import Question, View, finding_of, greatest, literal, only
 from bathyscope.errors import AnalysisError
 from bathyscope.rbd_names import NUMBER_SQL
@@ -75,13 +75,13 @@ VIEW: View = LastOps()
 
 def _chosen(question: Question, image: str) -> str:
     """Return what stands after FROM for the operations of an image, or of the part of it that is asked for."""
-    ids = touched.ids_of(image)
+    ids = image_objects.ids_of(image)
     narrowed = only({"coalesce(client_address, client)": question.client, "'osd.' || osd": question.osd})
     # Objects that stripes go round share the bytes of all of them.
     stripes = f"coalesce((SELECT max(stripe_count) FROM image WHERE image_id IN {ids}), 1)"
     size = (
         f"{stripes} * coalesce((SELECT max(object_size_bytes) FROM image WHERE image_id IN {ids}), "
-        f"{touched.DEFAULT_OBJECT_BYTES})"
+        f"{image_objects.DEFAULT_OBJECT_BYTES})"
     )
     if question.object_number is not None:
         narrowed += f" AND number = {question.object_number}"

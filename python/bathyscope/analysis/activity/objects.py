@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from bathyscope.analysis.activity import touched
+from bathyscope.analysis.activity import image_objects
+from bathyscope.analysis.activity.image_objects import ImageObjects
 from bathyscope.analysis.activity.shape import Question, View, finding_of
-from bathyscope.analysis.activity.touched import Touched
 from bathyscope.records.activity_finding import ActivityFinding
 from bathyscope.records.blocks import Column, Table
 from bathyscope.units import format_bytes, format_percent
@@ -47,11 +47,11 @@ class Objects(View):
 
     def queries(self, question: Question) -> Mapping[str, str]:
         """Return the sums of each object."""
-        return touched.queries(question)
+        return image_objects.queries(question)
 
     def build(self, tables: Mapping[str, pa.Table], question: Question) -> ActivityFinding:
         """Return a row for each object and OSD."""
-        image = touched.read(tables, question)
+        image = image_objects.read(tables, question)
         rows = sorted(image.rows, key=lambda row: (-(row["read_count"] + row["write_count"]), row["first_object"]))
         cells: list[tuple[Any, ...]] = [
             (
@@ -91,7 +91,7 @@ class Objects(View):
 VIEW: View = Objects()
 
 
-def _holders(image: Touched, row: Mapping[str, int]) -> tuple[int, ...]:
+def _holders(image: ImageObjects, row: Mapping[str, int]) -> tuple[int, ...]:
     """Return the OSDs that hold the object of a row; none for a zone of several, and where no map is known."""
     return image.held.osds(row["first_object"]) if image.held is not None and row["object_count"] == 1 else ()
 
@@ -100,7 +100,7 @@ def _names(osds: Sequence[int]) -> str | None:
     return " ".join(f"osd.{osd}" for osd in osds) or None
 
 
-def _others(image: Touched) -> Iterator[tuple[Any, ...]]:
+def _others(image: ImageObjects) -> Iterator[tuple[Any, ...]]:
     """Yield a row for each object that nothing was seen of. What was not counted is not zero."""
     if image.held is None:
         return

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import pyarrow as pa
 
-from bathyscope.analysis.activity import touched
+from bathyscope.analysis.activity import image_objects
 from bathyscope.analysis.activity.shape import Question, View, finding_of
 from bathyscope.records.activity_finding import ActivityFinding
 from bathyscope.records.blocks import Column, Table
@@ -37,11 +37,11 @@ class Zones(View):
 
     def queries(self, question: Question) -> Mapping[str, str]:
         """Return the sums of each object."""
-        return touched.queries(question)
+        return image_objects.queries(question)
 
     def build(self, tables: Mapping[str, pa.Table], question: Question) -> ActivityFinding:
         """Return a row for each zone."""
-        image = touched.read(tables, question, where=False)
+        image = image_objects.read(tables, question, where=False)
         last = max((row["first_object"] + row["object_count"] for row in image.rows), default=0)
         objects = image.objects or last
         # Zones are whole objects, and no smaller than what was counted together, or than the objects that stripes go
@@ -56,7 +56,7 @@ class Zones(View):
         for first in range(0, objects if image.rows else 0, width):
             inside = [row for row in image.rows if first <= row["first_object"] < first + width]
             wide = min(width, objects - first)
-            touched_count = touched.objects_of(inside)
+            touched_count = image_objects.objects_of(inside)
             zone_reads = sum(row["read_count"] for row in inside)
             zone_writes = sum(row["write_count"] for row in inside)
             cells.append(

@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from bathyscope.analysis.activity import ops, words
-from bathyscope.analysis.activity.held import Held, held, query
+from bathyscope.analysis.activity.object_osds import ObjectOsds, osds_of_objects, query
 from bathyscope.analysis.activity.shape import Question, literal
 from bathyscope.analysis.window import overlaps, share
 from bathyscope.errors import AnalysisError
@@ -90,7 +90,7 @@ def _named(image: str) -> str:
 
 
 @dataclasses.dataclass(frozen=True)
-class Touched:
+class ImageObjects:
     """The objects of one image that something was done to, and what the image is. Sizes as far as they are known.
 
     Stripes of `stripe_unit_bytes` go round `stripe_count` objects until these are full, then round the next ones.
@@ -104,7 +104,7 @@ class Touched:
     hosts: Mapping[int, str]
     stripe_unit_bytes: int = DEFAULT_OBJECT_BYTES
     stripe_count: int = 1
-    held: Held | None = None
+    held: ObjectOsds | None = None
     uncounted: tuple[str, ...] = ()
     of_ops: bool = False
 
@@ -143,7 +143,7 @@ class Touched:
         return of_set * self.stripe_count * self.object_bytes + index * self.stripe_unit_bytes
 
 
-def read(tables: Mapping[str, pa.Table], question: Question, *, where: bool = True) -> Touched:
+def read(tables: Mapping[str, pa.Table], question: Question, *, where: bool = True) -> ImageObjects:
     """Return what was done to the image of the question; `where`: and which OSDs hold its objects."""
     about = tables["about"].to_pylist()
     object_bytes, stripe_count = DEFAULT_OBJECT_BYTES, 1
@@ -156,7 +156,7 @@ def read(tables: Mapping[str, pa.Table], question: Question, *, where: bool = Tr
     remarks, _ = words.not_counted(tables["uncounted"], question)
     if not about:
         name = str(question.image)
-        return Touched(
+        return ImageObjects(
             name,
             (),
             None,
@@ -175,7 +175,7 @@ def read(tables: Mapping[str, pa.Table], question: Question, *, where: bool = Tr
         *[(word, str(first[key])) for word, key in (("Data pool", "data_pool"), ("Parent", "parent")) if first[key]],
     ]
     shape = (first["object_size_bytes"], first["stripe_unit_bytes"], first["stripe_count"])
-    return Touched(
+    return ImageObjects(
         name,
         tuple(facts),
         first["size_bytes"],
@@ -184,7 +184,7 @@ def read(tables: Mapping[str, pa.Table], question: Question, *, where: bool = Tr
         hosts,
         first["stripe_unit_bytes"],
         first["stripe_count"],
-        held(first, tables["groups"], _object_count(first["size_bytes"], *shape)) if where else None,
+        osds_of_objects(first, tables["groups"], _object_count(first["size_bytes"], *shape)) if where else None,
         remarks,
         question.of_ops,
     )

@@ -43,7 +43,7 @@ def query(question: Question, images: str) -> str:
 
 
 @dataclasses.dataclass(frozen=True)
-class Held:
+class ObjectOsds:
     """Where the objects of an image lie: the group of each, and the OSDs of each group, the primary first."""
 
     groups: npt.NDArray[np.int64]
@@ -72,7 +72,7 @@ class Held:
         return Table("all_objects", "all objects", _COLUMNS, rows)
 
 
-def held(about: Mapping[str, Any], groups: pa.Table, count: int) -> Held | None:
+def osds_of_objects(about: Mapping[str, Any], groups: pa.Table, count: int) -> ObjectOsds | None:
     """Return where the `count` objects of an image lie; None when no whole map of their pool is known.
 
     `about` is the image: pool, data_pool, namespace and image_id.
@@ -87,7 +87,7 @@ def held(about: Mapping[str, Any], groups: pa.Table, count: int) -> Held | None:
     prefix = f"rbd_data.{of_pool}{about['image_id']}."
     batches = [seeds(numbered(prefix, each), about["namespace"], len(mine)) for each in _batches(count)]
     acting = tuple(tuple(map(int, row["acting"].split())) for row in mine)
-    return Held(np.concatenate([np.empty(0, dtype=np.int64), *batches]), acting)
+    return ObjectOsds(np.concatenate([np.empty(0, dtype=np.int64), *batches]), acting)
 
 
 def _batches(count: int) -> Iterator[npt.NDArray[np.int64]]:
