@@ -180,22 +180,22 @@ def plain_files(directory: Path, suffix: str) -> list[Path]:
     return [directory / name for name in sorted(kinds)]
 
 
-def _must_be_own(found: os.stat_result, path: Path, is_kind: Callable[[int], bool], kind: str) -> None:
-    if not is_kind(found.st_mode):
+def _must_be_own(status: os.stat_result, path: Path, is_kind: Callable[[int], bool], kind: str) -> None:
+    if not is_kind(status.st_mode):
         raise UntrustedError(f"{path} is not {kind}", hint=_LOOK_HINT)
-    _must_belong_to_us(found, path)
-    if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+    _must_belong_to_us(status, path)
+    if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         raise UntrustedError(
-            f"other users can write {path} (its mode is {stat.S_IMODE(found.st_mode):04o})",
+            f"other users can write {path} (its mode is {stat.S_IMODE(status.st_mode):04o})",
             hint=f"when you trust what is in it: chmod go-w {path}",
         )
 
 
-def _must_belong_to_us(found: os.stat_result, path: Path) -> None:
-    if found.st_uid != os.geteuid():
+def _must_belong_to_us(status: os.stat_result, path: Path) -> None:
+    if status.st_uid != os.geteuid():
         raise UntrustedError(
-            f"{path} belongs to {_user(found.st_uid)}, and this is {_user(os.geteuid())}",
-            hint=f"run bathy as {_user(found.st_uid)}, or in directories of your own (--workspace, XDG_STATE_HOME); "
+            f"{path} belongs to {_user(status.st_uid)}, and this is {_user(os.geteuid())}",
+            hint=f"run bathy as {_user(status.st_uid)}, or in directories of your own (--workspace, XDG_STATE_HOME); "
             "a copy that you make is yours",
         )
 

@@ -85,9 +85,9 @@ def step_differences(a: Step, b: Step) -> list[Difference]:
     return differences
 
 
-def obstacle(found: Iterable[Difference]) -> str | None:
+def obstacle(differences: Iterable[Difference]) -> str | None:
     """Return the first difference that forbids to compare a step, as a sentence, or None."""
-    for difference in found:
+    for difference in differences:
         if difference.severity == "refused":
             name = _STEP_WORDS.get(difference.name, f"values of {difference.name}")
             return f"the {name} differ: {difference.a} and {difference.b}"
@@ -171,13 +171,13 @@ def _osds(tables: Tables) -> frozenset[str]:
     return frozenset(f"osd.{number}" for number in table_of(tables, "placement").column("osd").to_pylist())
 
 
-def joined(found: Iterable[Difference]) -> tuple[Difference, ...]:
+def joined(differences: Iterable[Difference]) -> tuple[Difference, ...]:
     """Return equal differences of many OSDs or steps as one row each, the most severe first.
 
     Beyond _ROWS_MAX pairs of values of one name, one row stands for all of them.
     """
     groups: dict[tuple[str, ...], dict[tuple[str, str], list[Difference]]] = {}
-    for difference in found:
+    for difference in differences:
         many = difference.area == "step" or _OSD.fullmatch(difference.subject)
         key = (difference.severity, difference.area, "" if many else difference.subject, difference.name)
         groups.setdefault(key, {}).setdefault((difference.a, difference.b), []).append(difference)

@@ -120,9 +120,9 @@ def _too_much(works: Sequence[ForeignWork], limit: float) -> tuple[ForeignWork, 
 
 def _own_iops(measured: StepFigures, direction: Direction) -> float:
     """Return our I/Os a second in one direction."""
-    for own in measured.directions:
-        if own.direction == direction:
-            return own.iops
+    for each in measured.directions:
+        if each.direction == direction:
+            return each.iops
     return measured.iops if (measured.read_bytes if direction == "read" else measured.write_bytes) else 0.0
 
 

@@ -42,12 +42,12 @@ def knees(points: Iterable[Point], layers: Layers) -> tuple[KneeFinding, ...]:
     return tuple(_knee(curve, layers) for curve in curves(points) if len(curve) >= DEPTHS_MIN)
 
 
-def beyond(points: Sequence[Point], found: Sequence[KneeFinding]) -> frozenset[str]:
+def beyond(points: Sequence[Point], knees: Sequence[KneeFinding]) -> frozenset[str]:
     """Return the step keys of points that are no result: more depth bought too little there.
 
     Those are the points beyond a knee. With two depths only, it is a deeper one that is not measurably faster.
     """
-    keys = {p.step_key for knee in found for p in knee.points if p.queue_depth > knee.knee.queue_depth}
+    keys = {p.step_key for knee in knees for p in knee.points if p.queue_depth > knee.knee.queue_depth}
     for curve in curves(points):
         if len(curve) == DEPTHS_MIN - 1:
             gain = bootstrap.ratio(curve[0].iops, curve[1].iops).estimate

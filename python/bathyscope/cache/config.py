@@ -74,11 +74,11 @@ class Unread:
     entry: Any
 
     @classmethod
-    def of(cls, entry: Any, place: int, problem: str) -> Unread:
+    def of(cls, entry: Any, index: int, problem: str) -> Unread:
         """Return what can be said of an entry, whatever it is."""
         fields = entry if isinstance(entry, dict) else {}
         name, directory = (value if isinstance(value := fields.get(key), str) else "" for key in ("name", "dir"))
-        return cls(name or Path(directory).name or f"source-{place + 1}", directory, problem, entry)
+        return cls(name or Path(directory).name or f"source-{index + 1}", directory, problem, entry)
 
     def document(self) -> dict[str, Any]:
         """Return what is known of the source."""
@@ -355,19 +355,19 @@ class Places:
             files.remove_directory(self.state(name))
 
 
-def _source(what: str, content: bytes, place: int, entry: Any) -> Source:
+def _source(what: str, content: bytes, index: int, entry: Any) -> Source:
     """Return the source of an entry of the configuration `what`; a wrong one names its line. Raises ParseError."""
     try:
-        with parsing(f"source {place + 1}"):
+        with parsing(f"source {index + 1}"):
             return Source.of(entry)
     except ParseError as error:
-        raise ParseError(f"{what}, line {_line_of(content.decode(), place)}: {error.message}") from error
+        raise ParseError(f"{what}, line {_line_of(content.decode(), index)}: {error.message}") from error
 
 
-def _line_of(text: str, place: int) -> int:
+def _line_of(text: str, index: int) -> int:
     """Return the line in which the entry at this place of the list of sources begins."""
     decoder, at = json.JSONDecoder(), text.index("[", text.index('"sources"')) + 1
-    for _ in range(place):
+    for _ in range(index):
         _, at = decoder.raw_decode(text, _entry_at(text, at))
     return text.count("\n", 0, _entry_at(text, at)) + 1
 

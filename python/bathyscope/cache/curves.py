@@ -124,16 +124,16 @@ def _entries(answer: Mapping[str, Any]) -> Iterator[tuple[str | None, Mapping[st
         yield source_name(entry), entry
 
 
-def _curve(cache: str, source: str | None, found: Mapping[str, Any]) -> Curve:
-    points = tuple(_point(as_dict(point)) for point in as_list(found["points"]))
-    bound = found.get("error_bound")
+def _curve(cache: str, source: str | None, entry: Mapping[str, Any]) -> Curve:
+    points = tuple(_point(as_dict(point)) for point in as_list(entry["points"]))
+    bound = entry.get("error_bound")
     return Curve(
         cache,
         source,
         points,
-        reads=as_int(found["requests"]),
-        sampled=as_int(found["sampled"]),
-        policy=found.get("policy"),
+        reads=as_int(entry["requests"]),
+        sampled=as_int(entry["sampled"]),
+        policy=entry.get("policy"),
         error_bound=None if bound is None else as_float(bound),
     )
 

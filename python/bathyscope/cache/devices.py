@@ -58,23 +58,23 @@ def _link(entry: dict[str, Any]) -> Link:
     return Link(str(entry["name"]), str(entry["target"]), entry["is"], size_bytes, configured, entry["problem"])
 
 
-def check(source: Source, found: Found, *, plaintext: bool) -> None:
+def check(source: Source, device: Found, *, plaintext: bool) -> None:
     """Raise CacheError for a directory with file systems below, UsageError for what must not be cached as plaintext."""
-    if found.mounts_below:
-        below = ", ".join(found.mounts_below)
+    if device.mounts_below:
+        below = ", ".join(device.mounts_below)
         hint = "unmount it, or make sources of directories without mounts below them"
         raise CacheError(f"file systems are mounted below {source.directory}: {below}", hint=hint)
-    if found.encrypted is not None and source.mode != "pass-through" and not plaintext:
+    if device.encrypted is not None and source.mode != "pass-through" and not plaintext:
         raise UsageError(
-            f"{source.directory}: {found.encrypted}, and the cache would hold its data as plaintext",
+            f"{source.directory}: {device.encrypted}, and the cache would hold its data as plaintext",
             hint="make the cache on an encrypted device (cryptsetup), or allow it: --plaintext",
         )
 
 
-def configured(source: Source, found: Found, *, plaintext: bool) -> Source:
+def configured(source: Source, device: Found, *, plaintext: bool) -> Source:
     """Return the source with its devices, and whether it may be cached as plaintext."""
     kept = {key: value for key, value in source.other if key not in {"devices", "plaintext"}}
-    kept["devices"] = {link.name: link.configured for link in found.served()}
+    kept["devices"] = {link.name: link.configured for link in device.served()}
     if plaintext:
         kept["plaintext"] = True
     return dataclasses.replace(source, other=tuple(kept.items()))

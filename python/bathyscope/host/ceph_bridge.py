@@ -134,18 +134,18 @@ def monitors(cluster: Any) -> List[Tuple[str, str]]:
     return [(f"{address[0]}:{address[1]}", answers.get(address, "silent")) for address in places[:MONITORS_MAX]]
 
 
-def look_for_monitor(place: Tuple[str, int], found: Dict[Tuple[str, int], str]) -> None:
+def look_for_monitor(place: Tuple[str, int], answers: Dict[Tuple[str, int], str]) -> None:
     """Write into `found` what listens at an address."""
     try:
         with socket.create_connection(place, MONITOR_ANSWER_S) as connection:
             banner = connection.recv(16)
-        found[place] = "ceph" if banner.startswith(b"ceph v") else "no ceph"
+        answers[place] = "ceph" if banner.startswith(b"ceph v") else "no ceph"
     except ConnectionRefusedError:
-        found[place] = "refused"
+        answers[place] = "refused"
     except socket.timeout:  # noqa: UP041 - another class before Python 3.10
-        found[place] = "silent"
+        answers[place] = "silent"
     except OSError as error:
-        found[place] = error.strerror or str(error)
+        answers[place] = error.strerror or str(error)
 
 
 def perform(cluster: Any, request: Dict[str, Any]) -> Tuple[int, bytes, str]:

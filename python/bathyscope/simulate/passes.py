@@ -278,8 +278,8 @@ def _groups(trace: BlockTrace, core: _core.ProfilePass, largest: _core.ProfilePa
 def _group(
     kind: str, name: str, number: int | None, members: Sequence[dict[int, _core.Profile]], *, others: bool = False
 ) -> Group:
-    def totals(ops: str, place: int) -> int:
-        return sum(next(iter(profiles.values())).totals(ops)[place] for profiles in members)
+    def totals(ops: str, index: int) -> int:
+        return sum(next(iter(profiles.values())).totals(ops)[index] for profiles in members)
 
     lines = list(members[0])
     return Group(

@@ -172,13 +172,13 @@ def scan(
                     yield pa.RecordBatch.from_arrays(batch.columns, schema=schema)
 
 
-def _check(path: str, found: pa.Schema, wanted: pa.Schema) -> None:
+def _check(path: str, schema: pa.Schema, wanted: pa.Schema) -> None:
     for field in wanted:
-        if field.name not in found.names:
+        if field.name not in schema.names:
             if not field.nullable:
                 raise StoreError(f"{path} lacks the column {field.name}")
-        elif found.field(field.name).type != field.type:
-            raise StoreError(f"{path} has {found.field(field.name).type} in the column {field.name}, not {field.type}")
+        elif schema.field(field.name).type != field.type:
+            raise StoreError(f"{path} has {schema.field(field.name).type} in the column {field.name}, not {field.type}")
 
 
 def _window(name: str, start_ns: int | None, end_ns: int | None) -> pc.Expression | None:
