@@ -107,7 +107,7 @@ def test_a_cache_that_bathyd_refuses_leaves_nothing(
     [
         (("fast", "missing.img"), "does not exist"),
         (("fast", "no/dir.img", "--size", "4M"), "does not exist"),
-        (("fast", "."), "no block device and no file"),
+        (("fast", "."), "is neither a block device nor a file"),
         (("a/b", "ssd.img", "--size", "4M"), "not a valid name of a cache"),
         (("fast", "/dev/nothing", "--size", "4M"), "the device /dev/nothing does not exist"),
         (("fast", "ssd.img", "--size", "0"), "--size must be greater than 0 (got 0)"),
