@@ -5,11 +5,14 @@ This is the only module that imports duckdb.
 
 from __future__ import annotations
 
+import atexit
 import concurrent.futures
 import contextlib
 import dataclasses
+import functools
 import gc
 import itertools
+import os
 import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -135,9 +138,11 @@ def query_tables(tables: Mapping[str, pa.Table], queries: Mapping[str, str]) -> 
 
     Raises UsageError for anything but a SELECT.
     """
-    with contextlib.closing(_connection(_QUERY_MEMORY, None)) as connection:
+    named = "\n".join(queries.values()).lower()
+    with contextlib.closing(_in_memory(os.getpid()).cursor()) as connection:
         for name, record in RECORDS_BY_TABLE.items():
-            connection.register(name, tables[name] if name in tables else stored_schema(record).empty_table())
+            if name in named:
+                connection.register(name, tables[name] if name in tables else stored_schema(record).empty_table())
         answers = {}
         for name, sql in queries.items():
             _must_only_read(sql)
@@ -146,6 +151,17 @@ def query_tables(tables: Mapping[str, pa.Table], queries: Mapping[str, str]) -> 
             except duckdb.Error as error:
                 raise UsageError(f"the query failed: {str(error).splitlines()[0]}", hint=_SCHEMA_HINT) from error
     return answers
+
+
+@functools.cache
+def _in_memory(pid: int) -> duckdb.DuckDBPyConnection:
+    """Return the database of this process for tables in memory: to make one takes longer than most queries.
+
+    What a cursor registers is its own. A child that was forked has none of the threads of its parent's.
+    """
+    # DuckDB complains on stderr of one that is there at the end.
+    atexit.register(_in_memory.cache_clear)
+    return _connection(_QUERY_MEMORY, None)
 
 
 def _must_only_read(sql: str) -> None:
