@@ -154,7 +154,7 @@ def query_tables(tables: Mapping[str, pa.Table], queries: Mapping[str, str]) -> 
 
 
 @functools.cache
-def _in_memory(pid: int) -> duckdb.DuckDBPyConnection:
+def _in_memory(_pid: int) -> duckdb.DuckDBPyConnection:
     """Return the database of this process for tables in memory: to make one takes longer than most queries.
 
     What a cursor registers is its own. A child that was forked has none of the threads of its parent's.
