@@ -10,6 +10,7 @@ PYTHON ?= python3
 VENV := $(CURDIR)/.venv
 BIN := $(VENV)/bin
 STAMPS := $(VENV)/.stamps
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 CORE_SOURCES := Cargo.toml Cargo.lock pyproject.toml $(shell find crates -name '*.rs' -o -name Cargo.toml | grep -v '/target/')
 JOBS ?= $(shell nproc)
 # Workers that each have a lab, some of them two: a small lab takes about 0.7 GB.
@@ -18,12 +19,12 @@ LABS ?= 5
 help:  ## Show this list.
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
 
-demo: setup  ## Start a real Ceph, measure it layer by layer, write report.html, take it down.
+demo:  ## Start a real Ceph, measure it layer by layer, write report.html, take it down.
+	@$(MAKE) --no-print-directory --jobs=3 setup
 	@$(BIN)/bathy demo --output report.html
 
 test:  ## Formatters, linters, types, layers; Rust, Python and real Ceph 16.2: 25 minutes on two quiet processors.
-	@# Packages come while the core is compiled.
-	@scripts/part set-up $(MAKE) --no-print-directory --jobs=2 $(STAMPS)/core $(STAMPS)/dev
+	@scripts/part set-up $(MAKE) --no-print-directory --jobs=3 $(STAMPS)/core $(STAMPS)/dev
 	@# Tests on a real Ceph wait most of the time; the others take what they leave of two processors.
 	@$(MAKE) --no-print-directory --jobs=4 --output-sync=recurse shared-cluster nice-check nice-rust nice-unit JOBS=2
 	@scripts/part quiet $(MAKE) --no-print-directory quiet
@@ -86,7 +87,7 @@ bench-startup: setup  ## What a start costs, as a multiple of `import typer`.
 bench-verdicts: setup $(STAMPS)/dev  ## Printed verdicts against injected causes: see benchmarks/verdicts.
 	$(BIN)/python benchmarks/verdicts
 
-docs: $(STAMPS)/core  ## Regenerate docs/reference from the code, and the crates in NOTICE.
+docs: $(STAMPS)/core $(STAMPS)/packages  ## Regenerate docs/reference from the code, and the crates in NOTICE.
 	$(BIN)/python docs/generate.py
 	$(BIN)/python docs/notice.py
 
@@ -99,24 +100,36 @@ lock:  ## Resolve the Python dependencies anew; needs uv.
 	cargo update
 	$(BIN)/python docs/notice.py
 
-setup: $(STAMPS)/core-release  ## Install what is missing: Debian packages, .venv, the Rust core.
+# Three things that can go at once: while the core is compiled, Ceph and the Python packages come.
+setup: $(STAMPS)/core-release $(STAMPS)/packages $(STAMPS)/system  ## Install what is missing: Debian packages, .venv, the Rust core.
 
-$(STAMPS)/system: scripts/install-packages
+$(STAMPS)/compiler: scripts/install-packages
+	@PYTHON=$(PYTHON) scripts/install-packages --compiler
+	@mkdir -p $(@D) && touch $@
+
+$(STAMPS)/system: $(STAMPS)/compiler
 	@PYTHON=$(PYTHON) scripts/install-packages
+	@touch $@
+
+$(STAMPS)/dev: $(STAMPS)/system $(STAMPS)/packages
+	@PYTHON=$(PYTHON) scripts/install-packages --dev
+	@touch $@
+
+# What builds the core is installed first; `sed` takes its version and hashes from the lock.
+$(STAMPS)/venv: requirements.lock $(STAMPS)/compiler
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(PIP) --require-hashes --only-binary :all: -r <(sed -n '/^maturin==/,/[^\\]$$/p' requirements.lock)
 	@mkdir -p $(@D) && touch $@
 
-$(STAMPS)/venv: requirements.lock $(STAMPS)/system
-	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+$(STAMPS)/packages: $(STAMPS)/venv
 	@echo "installing the Python packages of requirements.lock"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --only-binary :all: \
-		-r requirements.lock
-	@mkdir -p $(@D) && touch $@
+	@$(PIP) --require-hashes --only-binary :all: -r requirements.lock
+	@touch $@
 
 # What users install is optimised; tests are content with the profile of the Rust tests, whose crates are compiled anyway.
 define build_core
 @echo "building the Rust core ($(1))"
-@PATH=$(BIN):$$PATH MATURIN_PEP517_ARGS=--profile=$(1) $(BIN)/python -m pip install --quiet --disable-pip-version-check \
-	--no-deps --no-build-isolation --editable .
+@PATH=$(BIN):$$PATH MATURIN_PEP517_ARGS=--profile=$(1) $(PIP) --no-deps --no-build-isolation --editable .
 endef
 
 $(STAMPS)/core-release: $(STAMPS)/venv $(CORE_SOURCES)
@@ -126,10 +139,6 @@ $(STAMPS)/core-release: $(STAMPS)/venv $(CORE_SOURCES)
 $(STAMPS)/core: $(STAMPS)/venv $(CORE_SOURCES)
 	$(call build_core,dev)
 	@rm -f $(STAMPS)/core-release
-	@touch $@
-
-$(STAMPS)/dev: $(STAMPS)/venv scripts/install-packages
-	@PYTHON=$(PYTHON) scripts/install-packages --dev
 	@touch $@
 
 clean:  ## Remove what was built; runs and labs stay.
