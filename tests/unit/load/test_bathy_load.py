@@ -49,7 +49,15 @@ def test_a_recorded_trace_is_replayed_and_what_is_left_out_is_counted(tmp_path: 
     ended = run(plan={**replay, "arrival": {"replay": {"trace": str(trace)}}})
     assert (ended.returncode, ended.stderr) == (0, "")
     lines = [json.loads(line) for line in ended.stdout.splitlines()]
-    counts = {"requests": 2, "trims": 1, "others": 0, "without_image": 0, "bad_records": 0, "after_end": 0, "wrapped": 0}
+    counts = {
+        "requests": 2,
+        "trims": 1,
+        "others": 0,
+        "without_image": 0,
+        "bad_records": 0,
+        "after_end": 0,
+        "wrapped": 0,
+    }
     assert lines[0]["replay"] == counts
     assert {name: figures["bytes"] for name, figures in lines[-1]["directions"].items()} == {"read": 4096, "write": 512}
     # It ends with the trace.
