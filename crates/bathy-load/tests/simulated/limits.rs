@@ -2,7 +2,8 @@
 
 use bathy_load::account::{Fault, Figures, Total};
 use bathy_load::engine::Engine;
-use bathy_load::plan::Direction;
+use bathy_load::plan::{Direction, Plan};
+use proptest::prelude::*;
 
 use crate::world::{IMAGE_BYTES, SECOND_NS, Simulated, disorder, load, plan, plan_of, stalls};
 
@@ -148,4 +149,45 @@ fn what_was_measured_is_as_long_as_the_requests_lasted() {
     assert_eq!(measured_ms(open, r#", "request_count": 1"#), 0);
     assert_eq!(measured_ms(closed, ""), 60_000);
     assert_eq!(measured_ms(closed, r#", "request_count": 300"#), 2_000);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(256))]
+
+    /// Whatever its numbers are, a plan is refused, or its load can be made in the memory that it may take.
+    #[test]
+    fn no_plan_is_too_much_to_be_refused(
+        numbers in prop::array::uniform8(any::<u64>()),
+        shifts in prop::array::uniform8(0_u32..64),
+        logarithms in prop::array::uniform3(-12.0_f64..12.0),
+        closed in any::<bool>(),
+        pattern in prop::sample::select(vec![r#""random""#, r#""sequential""#, r#"{"zipf": {"theta": 0.99}}"#]),
+        verify in prop::sample::select(vec!["off", "on"]),
+    ) {
+        // Of all magnitudes.
+        let of = |index: usize| numbers[index] >> shifts[index];
+        let real = logarithms.map(f64::exp);
+        let aligned = |index: usize, usual| if numbers[index] % 4 == 0 { of(index) / 4096 * 4096 } else { usual };
+        let arrival = if closed {
+            format!(r#"{{"closed": {{"queue_depth": {}}}}}"#, (of(0) as u16).max(1))
+        } else {
+            let bursts = format!(r#"{{"on_s": {:e}, "off_s": {:e}}}"#, real[1], real[2]);
+            format!(r#"{{"open": {{"process": "poisson", "rate_iops_per_image": {:e}, "bursts": {bursts}}}}}"#, real[0])
+        };
+        let block_bytes = (1 + of(1) % 8) * 4096;
+        let text = format!(
+            r#"{{"target": {{"null": {{"image_bytes": {image_bytes}, "images": {images}}}}}, "arrival": {arrival},
+                "requests": [{{"direction": "read", "block_bytes": {block_bytes}}}, {{"direction": "write", "block_bytes": 4096}}],
+                "pattern": {pattern}, "verify": "{verify}", "offset_bytes": {offset}, "working_set_bytes": {working_set},
+                "duration_s": 1, "in_flight_max": {in_flight}, "memory_bytes_max": {memory}}}"#,
+            image_bytes = of(2), images = 1 + of(3) % 4200, offset = aligned(4, 0), working_set = aligned(5, 1 << 20),
+            in_flight = 1 + of(6) % 1_010_000, memory = of(7) % (64 << 20)
+        );
+        let Ok(plan) = Plan::parse(text.as_bytes()) else {
+            return Ok(());
+        };
+        let sizes = vec![of(2); plan.images()];
+        let mut world = Simulated::new(stalls);
+        let _engine = Engine::new(&plan, None, &sizes, &mut world);
+    }
 }

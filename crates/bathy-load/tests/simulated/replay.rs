@@ -1,12 +1,14 @@
 //! Recorded traces as loads.
 
+use std::fmt::Write;
 use std::path::Path;
 
 use bathy_load::account::Total;
 use bathy_load::engine::Engine;
-use bathy_load::plan::{Direction, Plan};
+use bathy_load::plan::{BeyondEnd, Direction, Plan};
 use bathy_load::replay::{Counts, Replay};
 use bathy_trace::{OnBadRecord, OpenOptions, open_bytes};
+use proptest::prelude::*;
 
 use crate::world::{SECOND_NS, Simulated, parsed};
 
@@ -173,4 +175,41 @@ fn a_replay_has_no_requests_of_its_own() {
     let text = r#"{"target": {"null": {"image_bytes": 4096}}, "arrival": {"closed": {"queue_depth": 1}}, "duration_s": 1}"#;
     let refused = Plan::parse(text.as_bytes()).err().map(|failure| failure.message);
     assert_eq!(refused.as_deref(), Some("requests is empty"));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(256))]
+
+    /// Whatever a trace has, its requests start in order, in their images, and each record is counted once.
+    #[test]
+    fn no_trace_leaves_its_images(
+        events in prop::collection::vec((any::<u64>(), 0_u32..64, any::<u64>(), 0_u32..64, 1_u32..4096, 0_usize..4, 0..3), 1..40),
+        speed in 0.001_f64..1000.0,
+    ) {
+        let mut trace = "time_ns,volume,op,offset_bytes,length_bytes\n".to_owned();
+        for (time, by, offset, by_offset, blocks, op, volume) in &events {
+            let op = ["read", "write", "trim", "other"][*op];
+            let (time, offset) = (time >> by, offset >> by_offset);
+            writeln!(trace, "{time},v{volume},{op},{offset},{}", blocks * 512).expect("into memory");
+        }
+        let plan = plan(2, &format!(r#", "beyond_end": "wrap", "speed": {speed}"#), "");
+        let Ok(mut replay) = read(&plan, &trace) else {
+            return Ok(());
+        };
+        let sizes = [IMAGE_BYTES; 2];
+        let fits = replay.fit(&sizes, BeyondEnd::Wrap).is_ok();
+        let counts = replay.counts();
+        prop_assert_eq!(
+            counts.requests + counts.trims + counts.others + counts.without_image + counts.bad_records + counts.after_end,
+            events.len() as u64
+        );
+        if fits {
+            let (sent, ..) = replayed(&plan, &trace).expect("it fits");
+            prop_assert_eq!(sent.len() as u64, counts.requests);
+            for (_, image, _, offset, bytes) in &sent {
+                prop_assert!(*image < 2 && offset + u64::from(*bytes) <= IMAGE_BYTES);
+            }
+            prop_assert!(sent.windows(2).all(|pair| pair[0].0 <= pair[1].0));
+        }
+    }
 }
