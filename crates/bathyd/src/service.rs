@@ -224,6 +224,7 @@ mod tests {
     use std::thread;
     use std::time::Duration;
 
+    use bathy_cache::DetachError;
     use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
     use serde_json::{Value, json};
 
@@ -576,6 +577,29 @@ mod tests {
         assert!(is_hit(&service, &scratch, "good"));
         service.tidy();
         assert_eq!(state(), "attached");
+        end(service);
+    }
+
+    #[test]
+    fn who_keeps_the_ssd_from_being_left_is_named() {
+        let Some(scratch) = Scratch::new("named") else {
+            return;
+        };
+        let service = scratch.begin(claim_source);
+        let Snapshot { cache, sources, .. } = service.now();
+        let uuid_of = |name: &str| {
+            let of_name = sources.iter().find(|info| info.source.name() == name);
+            let cached = of_name.and_then(|info| info.cached.as_ref());
+            *cached.expect("it is cached").in_cache().1
+        };
+        let cache = cache.expect("it is open");
+        let named = cache.shown(&DetachError::Busy(vec![uuid_of("bad")]));
+        let bad = scratch.0.join("bad");
+        let expected = format!("the disk of {} does not answer", bad.display());
+        assert!(named.ends_with(&expected), "{named}");
+        let late = cache.shown(&DetachError::Late(uuid_of("good")));
+        assert!(late.ends_with("/good"), "{late}");
+        drop((cache, sources));
         end(service);
     }
 

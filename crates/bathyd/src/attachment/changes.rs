@@ -258,7 +258,7 @@ impl EngineCache {
     }
 
     /// With the sources whose disks do not answer.
-    fn shown(&self, error: &DetachError) -> String {
+    pub(crate) fn shown(&self, error: &DetachError) -> String {
         match error {
             DetachError::Busy(sources) => format!("{error}: {} does not answer", self.disks_of(sources)),
             DetachError::Late(source) => format!("{error}: {}", self.disks_of(&[*source])),
