@@ -4,7 +4,7 @@
 //! meanwhile is missing in its percentiles (coordinated omission). Here the arrivals are a schedule that the cluster
 //! cannot delay ([`arrivals`]), and the latency of each request counts from its place in it.
 //!
-//! [`plan`] says what is asked for, [`requests`] which requests an image gets, [`engine`] sends them: one thread, which
+//! [`plan`] says what is asked for, [`requests`] which requests an image gets, [`replay`] which a recorded trace has, [`engine`] sends them: one thread, which
 //! waits for the next arrival and never for a completion. [`world`] is what the engine stands on, a clock and a target
 //! together, so that tests give it a simulated one; [`null`] completes at once, [`rbd`] is librbd. [`account`] counts, [`verify`] checks data,
 //! [`report`] writes it as JSON lines, [`program`] is the command line.
