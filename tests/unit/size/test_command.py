@@ -423,7 +423,7 @@ def test_a_price_file_with_a_senseless_number_is_refused(bathy: Bathy, tmp_path:
             ["TRACE", "--line", "4K", "--report", "/dev/null/size.html"],
             "--report /dev/null/size.html cannot be written",
         ),
-        (["DIRECTORY"], "no run"),
+        (["DIRECTORY"], "not a run"),
     ],
 )
 def test_mistakes_have_a_message_and_no_traceback(
