@@ -180,6 +180,14 @@ fn a_full_file_system_takes_what_it_has_room_for_and_gives_the_room_of_removed_f
         let daemon = small.place.start(&config);
         let free = || statvfs(&below).expect("asked").f_bavail;
         let before = free();
+        // The kernel tells of it a moment later, and a read is answered before what it fetched is copied to the SSD.
+        let wait_for_end_of_use = || loop {
+            let status = daemon.status();
+            if status["in_use"]["open_files"] == 0 && status["stats"]["pending"] == 0 {
+                break;
+            }
+            thread::sleep(Duration::from_millis(5));
+        };
         let [mounted, bare] = ["dir", "bare"].map(|root| {
             let path = below.join(root).join("f");
             let file = File::create(&path).expect("made");
@@ -193,17 +201,12 @@ fn a_full_file_system_takes_what_it_has_room_for_and_gives_the_room_of_removed_f
             };
             assert_eq!(Errno::from_io_error(&error), Some(Errno::NOSPC));
             drop(file);
-            // The kernel tells of the end of a file's use a moment later.
-            while daemon.status()["in_use"]["open_files"] != 0 {
-                thread::sleep(Duration::from_millis(5));
-            }
+            wait_for_end_of_use();
             assert_eq!(free(), 0);
             let bytes = fs::read(&path).expect("read");
             assert_eq!(bytes.len(), written.iter().sum::<usize>());
             assert!(bytes.iter().all(|&byte| byte == 7));
-            while daemon.status()["in_use"]["open_files"] != 0 {
-                thread::sleep(Duration::from_millis(5));
-            }
+            wait_for_end_of_use();
             fs::remove_file(path).expect("removed");
             assert_eq!(free(), before, "{mode}, {root}: at once");
             written
