@@ -123,7 +123,8 @@ $(STAMPS)/venv: requirements.lock $(STAMPS)/compiler
 
 $(STAMPS)/packages: $(STAMPS)/venv
 	@echo "installing the Python packages of requirements.lock"
-	@$(PIP) --require-hashes --only-binary :all: -r requirements.lock
+	@# The lock has all of them, and the core may be half installed meanwhile.
+	@$(PIP) --no-deps --require-hashes --only-binary :all: -r requirements.lock
 	@touch $@
 
 # What users install is optimised; tests are content with the profile of the Rust tests, whose crates are compiled anyway.
