@@ -77,7 +77,7 @@ def cached_objects(
     devices = block_devices(answers)
     remarks = [
         *remarks,
-        f"Reads and writes are those of run {run.id}; where objects lie, and what is cached of them, is as of now.",
+        f"Reads and writes are those of run {run.id}; placement and cached bytes are the present ones.",
     ]
     others = {name for answer in answers.values() for name in map(source_name, answer["sources"])}
     if others := others - {device.source for device in devices}:

@@ -197,12 +197,12 @@ def raw(  # noqa: PLR0917 - one parameter for each option
             {
                 "segment": stored.name,
                 "source": name,
-                "bytes on disk": (stored.path / "raw" / f"{name}.zst").stat().st_size,
+                "size_bytes": (stored.path / "raw" / f"{name}.zst").stat().st_size,
             }
             for stored in segments
             for name in stored.raw_sources()
         ]
-        views.render(rows, output, columns=("segment", "source", "bytes on disk"), empty="no raw answers")
+        views.render(rows, output, columns=("segment", "source", "size_bytes"), empty="no raw answers")
         return
     is_list = answer is None and file is None
     rows, chosen = [], None

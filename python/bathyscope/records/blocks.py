@@ -245,6 +245,8 @@ def severity_order(graded: Any) -> int:
 class Section:
     """Blocks below one heading; that of the first section may be empty. `key` is where a link of a page leads.
 
+    `step_key` is that of the load whose verdict stands in it, where a run has several loads.
+
     Blocks are Text, Facts, Table, Legend, CaveatView, `finding.Verdict`, a Footnote of views, and pictures: HeatMap,
     Bars, Ratios, Lines, and those of `ladder_blocks`.
     """
@@ -252,3 +254,4 @@ class Section:
     key: str
     title: str
     blocks: tuple[Any, ...]
+    step_key: str = ""

@@ -52,9 +52,9 @@ def nearest(point: PointFinding) -> Ceiling | None:
     return next(iter(point.account.limits), None) if point.account else None
 
 
-def spoken_of(group: RungGroup) -> Verdict | None:
-    """Return the verdict that the group's sentence says: that of the highest layer with a figure."""
-    return next((p.verdict for p in reversed(group.points) if is_shown(p) and p.iops.value is not None), None)
+def spoken_of(group: RungGroup) -> PointFinding | None:
+    """Return the point whose verdict the group's sentence says: that of the highest layer with a figure."""
+    return next((p for p in reversed(group.points) if is_shown(p) and p.iops.value is not None), None)
 
 
 def pictured(group: RungGroup) -> PointFinding | None:

@@ -49,9 +49,9 @@ NO_MODULE = (
     "Single objects are not counted: the manager module bathyscope, which counts them, is not enabled "
     "(`bathy mgr install`)."
 )
-OLD_MODULE = (
-    "Single objects are not counted: the manager module bathyscope that is enabled is too old for it "
-    "(`bathy mgr install` replaces it)."
+UNSAFE_MODULE = (
+    "Single objects are not counted: the manager module bathyscope that is enabled is not asked, because a client "
+    "could end the manager through version {version} (`bathy mgr install` replaces it)."
 )
 NOT_YET = (
     "The manager's module counts the objects of this image as long as you look at it. The first counts come some 15 s "
@@ -208,7 +208,7 @@ class LiveFeed:
         if mgr_counters.MODULE not in scope.mgr_modules:
             return NO_MODULE
         if not mgr_counters.may_count(scope):
-            return OLD_MODULE
+            return UNSAFE_MODULE.format(version=scope.mgr_module_version)
         return NOT_YET if scope.zoomed_images else NOT_LISTED
 
     def move(self, steps: int) -> None:

@@ -145,7 +145,7 @@ def test_raw_answers_are_listed_and_printed(space: tuple[Path, list[str]]) -> No
     everything = json.loads(bathy(path, "runs", "raw", ids[0], "-o", "json").stdout)
     assert [(row["segment"], row["source"]) for row in everything] == [(step_name(n), "load") for n in range(6)]
     (one,) = json.loads(bathy(path, "runs", "raw", ids[0], "step-00003", "-o", "json").stdout)
-    assert one["bytes on disk"] > 0
+    assert one["size_bytes"] > 0
     listed = json.loads(bathy(path, "runs", "raw", ids[0], "step-00003", "load", "-o", "json").stdout)
     assert [(row["answer"], row["label"], row["ms"], row["exit"]) for row in listed] == [
         (1, "fio#0", 2.0, 1),

@@ -301,7 +301,7 @@ def test_what_the_sentence_names_is_not_said_again() -> None:
 
 
 def test_how_many_causes_are_left_out_is_said_and_where_they_are() -> None:
-    """Of one load the CSV has all with their intervals, and of a ladder `bathy explain` has them."""
+    """Of one load the CSV has all with their intervals, and of a ladder the CSV of the load."""
     finding = samples.explained()
     first = finding.point.verdict.alternatives[0]
     others = tuple(dataclasses.replace(first, name=f"cause {number}") for number in range(5))
@@ -318,7 +318,8 @@ def test_how_many_causes_are_left_out_is_said_and_where_they_are() -> None:
     assert "; and 2 more: the JSON of this page has them all" in page
     group = dataclasses.replace(FINDING.groups[7], points=(*FINDING.groups[7].points[:-1], finding.point))
     ladder = " ".join(text_of(dataclasses.replace(FINDING, groups=(group,))).split())
-    assert "; and 2 more: bathy explain has them all" in ladder
+    command = f"bathy explain {FINDING.run_id} {finding.point.step_key} --output csv --table alternatives"
+    assert f"; and 2 more: {command} has them all" in ladder
     assert "and 2 more" not in text_of(samples.explained())
 
 

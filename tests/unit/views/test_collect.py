@@ -48,6 +48,12 @@ def test_every_view_has_a_section_and_every_chart_its_rows() -> None:
     assert len(unpacked(html, "finding-data")["views"]) == 2
 
 
+def test_without_a_hint_nothing_is_said_to_come_next() -> None:
+    finding = dataclasses.replace(samples.collected(), load=None, why_no_load="nobody counts")
+    assert "Next: " in as_text(dataclasses.replace(finding, next_step="look again"), "html")
+    assert "Next: " not in as_text(finding, "html")
+
+
 def test_a_heat_map_is_a_picture() -> None:
     ((name, content),) = draw(samples.collected(), "svg")
     assert name == "001-heat-images.svg"

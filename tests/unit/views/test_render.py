@@ -3,7 +3,6 @@ from __future__ import annotations
 import csv
 import dataclasses
 import io
-import itertools
 import json
 import math
 import re
@@ -39,11 +38,8 @@ def text_of(finding: object, output: str = "table", **options: object) -> str:
     return stream.getvalue()
 
 
-# No verb prints the table of a recording: it has a page, whose data are its JSON and its CSV.
-PRINTED = [each for each in itertools.product(FINDINGS, ("table", "json", "csv")) if each != ("collect", "table")]
-
-
-@pytest.mark.parametrize(("kind", "output"), PRINTED)
+@pytest.mark.parametrize("output", ["table", "json", "csv"])
+@pytest.mark.parametrize("kind", FINDINGS)
 def test_golden(kind: str, output: str) -> None:
     finding = FINDINGS[kind]()
     if output == "json" and kind == "accounts":

@@ -35,7 +35,8 @@ def _load(finding: CollectFinding) -> Iterator[Section]:
     """
     if finding.load is None:
         words = f"Cannot tell what limits the clients: {finding.why_no_load}"
-        yield Section("load", "Load", (Text(words, "strong"), Text(finding.next_step, lead="Next: ")))
+        hint = (Text(finding.next_step, lead="Next: "),) * bool(finding.next_step)
+        yield Section("load", "Load", (Text(words, "strong"), *hint))
         return
     for section in account.sections(finding.load):
         shown = [block for block in section.blocks if getattr(block, "only", "") != "programs"]

@@ -158,9 +158,12 @@ def sections(finding: LadderFinding) -> Iterator[Section]:
     for group in finding.groups:
         key, words = group_key(group), group_pattern(group)
         tables[key] = rows.table(words, group.points, group.losses)
-        verdict = spoken_of(group)
-        answer = dataclasses.replace(verdict, sentence=group.sentence) if verdict else Text(group.sentence)
-        yield Section(f"group-{key}", _load(group.device_class, words), (tables[key], answer))
+        title, point = _load(group.device_class, words), spoken_of(group)
+        if point is None:
+            yield Section(f"group-{key}", title, (tables[key], Text(group.sentence)))
+        else:
+            verdict = dataclasses.replace(point.verdict, sentence=group.sentence)
+            yield Section(f"group-{key}", title, (tables[key], verdict), point.step_key)
     for point in finding.cross_checks:
         words = f"Cross-check by {clean(point.load_generator)}: {_load(point.device_class, pattern(point))}"
         yield Section(f"cross_check-{point.step_key}", words, (rows.table(pattern(point), [point]),))

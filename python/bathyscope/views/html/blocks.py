@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TextIO
 
-from bathyscope.records.blocks import CaveatView, Column, Facts, Legend, Section, Table, Text
+from bathyscope.records.blocks import CaveatView, Column, Facts, Section, Table, Text
 from bathyscope.records.finding import Verdict, as_plain
 from bathyscope.views import Options, labels
 from bathyscope.views.account_words import alternatives
@@ -73,9 +73,6 @@ def _section(section: Section) -> dict[str, Any]:
 
 def page_block(block: Any, rows_max: int = _ROWS_SHOWN) -> dict[str, Any] | None:
     """Return what the template shows of a block; None for nothing."""
-    if isinstance(block, Legend):
-        # A page has all columns.
-        block = Text(block.of(dict(block.signs)), "dim")
     match block:
         case Text():
             return {"kind": "text", "lead": block.lead.removeprefix("- "), "words": block.words, "tone": block.tone}

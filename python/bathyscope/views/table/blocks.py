@@ -15,8 +15,8 @@ from bathyscope.views.cells import cell, left_out_first, marks, shown_columns
 from bathyscope.views.figures import NOT_APPLICABLE
 from bathyscope.views.findings import sections_of, tables_of
 from bathyscope.views.footnotes import Footnote
-from bathyscope.views.table import grid
 from bathyscope.views.table.fitting import fitting
+from bathyscope.views.table.grid import Grid
 from bathyscope.views.table.terminal import console, print_wrapped, text
 
 _STYLES: dict[Tone, str] = {
@@ -33,6 +33,8 @@ def write(finding: Any, stream: TextIO, options: Options) -> None:
     parts: dict[str, list[Table]] = {}
     for table in (block for section in sections for block in section.blocks if isinstance(block, Table)):
         parts.setdefault(table.key, []).append(table)
+    # Columns with a width stand below each other in all parts of their table.
+    grids = {key: Grid(tables, out) for key, tables in parts.items() if any(each.width for each in tables[0].columns)}
     is_first = True
     for section in sections:
         blocks = [block for block in section.blocks if _is_shown(block)]
@@ -45,7 +47,12 @@ def write(finding: Any, stream: TextIO, options: Options) -> None:
             if section.title:
                 out.print(text(section.title, "bold"))
         is_first = False
-        _write_blocks(blocks, out, parts, first)
+        where = "--output csv --table alternatives"
+        if "alternatives" not in parts:
+            where = " ".join(
+                filter(None, ("bathy explain", getattr(finding, "run_id", "RUN"), section.step_key, where))
+            )
+        _write_blocks(blocks, out, grids, first, where)
 
 
 def _is_shown(block: Any) -> bool:
@@ -54,8 +61,13 @@ def _is_shown(block: Any) -> bool:
     return isinstance(block, Text | Facts | Legend | Verdict | CaveatView | Footnote)
 
 
-def _write_blocks(blocks: Sequence[Any], out: Console, parts: Mapping[str, list[Table]], first: str | None) -> None:
-    """Print blocks. `parts` are those of each table, by its key; `first` is the key that CSV has by default."""
+def _write_blocks(
+    blocks: Sequence[Any], out: Console, grids: Mapping[str, Grid], first: str | None, where: str
+) -> None:
+    """Print blocks. `grids` are tables by their keys; `first` is the key that CSV has by default.
+
+    `where` is what prints all the causes that were considered for a verdict.
+    """
     several = sum(isinstance(block, Table) for block in blocks) > 1
     for block in blocks:
         match block:
@@ -67,11 +79,10 @@ def _write_blocks(blocks: Sequence[Any], out: Console, parts: Mapping[str, list[
                 for name, value in block.pairs:
                     print_wrapped(f"{labels.clean(name)}: ", value, out, out.width)
             case Legend():
-                shown = block.of(grid.headings_and_cells(parts[block.table], out))
+                shown = block.of(grids[block.table].headings_and_cells())
                 print_wrapped("", shown, out, out.width, "dim")
             case Verdict():
-                has_all = "--output csv --table alternatives" if "alternatives" in parts else "bathy explain"
-                _write_verdict(block, has_all, out)
+                _write_verdict(block, where, out)
             case CaveatView():
                 _write_caveat("", block, _steps(block), out)
             case Footnote(caveat=caveat):
@@ -82,15 +93,15 @@ def _write_blocks(blocks: Sequence[Any], out: Console, parts: Mapping[str, list[
                     out.print()
                     out.print(text(block.title, "bold"))
                 option = "" if block.key == first else f" --table {block.key}"
-                _write_rows(block, out, parts[block.key], option)
+                _write_rows(block, out, grids.get(block.key), option)
 
 
-def _write_rows(table: Table, out: Console, parts: Sequence[Table], option: str) -> None:
+def _write_rows(table: Table, out: Console, grid: Grid | None, option: str) -> None:
     """Print one of the parts of a table; `option` is what CSV of it needs."""
-    if table.columns[0].width:
-        grid.write(table, parts, out)
-    else:
+    if grid is None:
         _write_table(table, out)
+    else:
+        grid.write(table)
     if table.shown_max is not None and len(table.rows) > table.shown_max:
         more = f"and {len(table.rows) - table.shown_max:,} more; --output csv{option} has them all"
         print_wrapped("", more, out, out.width, "dim")
@@ -103,12 +114,11 @@ def _write_caveat(lead: str, caveat: CaveatView, of_what: str, out: Console) -> 
     print_wrapped(lead, words + of_what, out, out.width, style)
 
 
-def _write_verdict(verdict: Verdict, has_all: str, out: Console) -> None:
-    """Print a verdict; `has_all` names what prints all the causes that were considered."""
+def _write_verdict(verdict: Verdict, where: str, out: Console) -> None:
     print_wrapped("→ ", verdict.sentence, out, out.width, "bold green")
     if verdict.next_step:
         print_wrapped("  next: ", verdict.next_step, out, out.width)
-    others = alternatives(verdict, f"{has_all} has them all")
+    others = alternatives(verdict, f"{where} has them all")
     for lead, words in (("evidence", evidence(verdict)), ("also considered", others)):
         if words:
             print_wrapped(f"  {lead}: ", words, out, out.width, "dim")

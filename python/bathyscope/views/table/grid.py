@@ -20,27 +20,32 @@ _WIDE_FROM, _WIDTH_MAX = 120, 160
 _INTERVAL_WIDTH = 6
 
 
-def write(table: Table, parts: Sequence[Table], out: Console) -> None:
-    """Print one of the parts of a table: text on the left; prose stands in place of the figures of its row."""
-    width, columns = min(out.width, _WIDTH_MAX), _columns(parts, out)
-    out.print(text(_line([column.heading for column in columns.values()], [*columns.values()], width).plain, "dim"))
-    for row in table.rows[: table.shown_max]:
-        if words := _prose(table, row):
-            index, column = next(iter(columns.items()))
-            lead = f"{row[index]:<{column.width}} "
-            lines = textwrap.wrap(labels.clean(words), width - 1 - len(lead))
-            out.print(Text(f"\n{' ' * len(lead)}".join([lead + lines[0], *lines[1:]]), style="red"))
-        else:
-            cells = [cell(column, row[index]) for index, column in columns.items()]
-            out.print(_line(cells, [*columns.values()], width))
+class Grid:
+    """A table on a terminal: as many columns as fit, the same ones for all its parts."""
 
+    def __init__(self, parts: Sequence[Table], out: Console) -> None:
+        self._parts, self._out, self._width = parts, out, min(out.width, _WIDTH_MAX)
+        self._columns = _columns(parts, self._width)
 
-def headings_and_cells(parts: Sequence[Table], out: Console) -> set[str]:
-    """Return what stands in a table on this terminal: of all its parts."""
-    columns = _columns(parts, out)
-    rows = (row for table in parts for row in table.rows[: table.shown_max] if not _prose(table, row))
-    cells = {cell(column, row[index]) for row in rows for index, column in columns.items()}
-    return cells | {column.heading for column in columns.values()}
+    def write(self, table: Table) -> None:
+        """Print one of the parts: text on the left; prose stands in place of the figures of its row."""
+        columns = [*self._columns.values()]
+        self._out.print(text(_line([column.heading for column in columns], columns, self._width).plain, "dim"))
+        for row in table.rows[: table.shown_max]:
+            if words := _prose(table, row):
+                index, column = next(iter(self._columns.items()))
+                lead = f"{row[index]:<{column.width}} "
+                lines = textwrap.wrap(labels.clean(words), self._width - 1 - len(lead))
+                self._out.print(Text(f"\n{' ' * len(lead)}".join([lead + lines[0], *lines[1:]]), style="red"))
+            else:
+                cells = [cell(column, row[index]) for index, column in self._columns.items()]
+                self._out.print(_line(cells, columns, self._width))
+
+    def headings_and_cells(self) -> set[str]:
+        """Return what stands in the table: in all its parts."""
+        rows = (row for table in self._parts for row in table.rows[: table.shown_max] if not _prose(table, row))
+        cells = {cell(column, row[index]) for row in rows for index, column in self._columns.items()}
+        return cells | {column.heading for column in self._columns.values()}
 
 
 def _prose(table: Table, row: Sequence[Any]) -> str:
@@ -48,9 +53,9 @@ def _prose(table: Table, row: Sequence[Any]) -> str:
     return next((value for column, value in zip(table.columns, row, strict=True) if column.prose and value), "")
 
 
-def _columns(parts: Sequence[Table], out: Console) -> dict[int, Column]:
-    """Return as many columns as fit in this terminal, by their index: the same ones for all parts."""
-    width, table = min(out.width, _WIDTH_MAX), parts[0]
+def _columns(parts: Sequence[Table], width: int) -> dict[int, Column]:
+    """Return as many columns as fit in this width, by their index: the same ones for all parts."""
+    table = parts[0]
     columns = {index: _as_shown(table.columns[index], width) for index in shown_columns(*parts)}
     columns = {index: column for index, column in columns.items() if not column.prose}
     left_out = left_out_first(table, [*columns])
