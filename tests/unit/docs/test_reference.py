@@ -12,7 +12,7 @@ import pytest
 import typer
 from tests.unit.docs.generators import ROOT, generator
 
-from bathyscope import cli
+from bathyscope import __version__, cli
 from bathyscope.layers import traits
 from bathyscope.spec.plan import Plan
 from bathyscope.spec.plan_file import parse_plan
@@ -124,6 +124,14 @@ def test_every_command_of_the_guides_parses(page: str, line: str) -> None:
 
 def test_the_architecture_is_short_enough_to_be_read() -> None:
     assert (ROOT / "ARCHITECTURE.md").stat().st_size <= 12 * 1024
+
+
+def test_the_changelog_begins_with_this_version_in_a_few_lines_for_users() -> None:
+    first = re.search(r"^## (\S+)\n(.*?)^#", (ROOT / "CHANGELOG.md").read_text(), flags=re.MULTILINE | re.DOTALL)
+    assert first is not None
+    assert first[1] == __version__
+    assert 8 <= len(first[2].strip().splitlines()) <= 15
+    assert f'\nversion = "{__version__}"\n' in (ROOT / "pyproject.toml").read_text()
 
 
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
