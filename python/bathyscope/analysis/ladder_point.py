@@ -156,16 +156,16 @@ def _directions(numbers: Sequence[StepFigures]) -> tuple[DirectionFinding, ...]:
     names = [d.direction for d in numbers[0].directions] if numbers else []
     directions = []
     for name in names:
-        directions_of = [d for f in numbers for d in f.directions if d.direction == name]
-        if len(directions_of) != len(numbers):
+        same_direction = [d for f in numbers for d in f.directions if d.direction == name]
+        if len(same_direction) != len(numbers):
             return ()
-        histograms = [d.histogram for d in directions_of]
+        histograms = [d.histogram for d in same_direction]
         directions.append(
             DirectionFinding(
                 direction=name,
-                iops=_median(directions_of, lambda d: d.iops, "1/s"),
-                bandwidth_bytes_per_s=_median(directions_of, lambda d: d.bandwidth_bytes_per_s, "bytes/s"),
-                latency_ns_mean=_median(directions_of, lambda d: d.latency_ns_mean, "ns"),
+                iops=_median(same_direction, lambda d: d.iops, "1/s"),
+                bandwidth_bytes_per_s=_median(same_direction, lambda d: d.bandwidth_bytes_per_s, "bytes/s"),
+                latency_ns_mean=_median(same_direction, lambda d: d.latency_ns_mean, "ns"),
                 latency_ns_p50=latency.percentile(histograms, 0.5),
                 latency_ns_p99=latency.percentile(histograms, 0.99),
                 latency_ns_p999=latency.percentile(histograms, 0.999),
@@ -329,13 +329,15 @@ def _caveats(
     repeats: Sequence[Repeat], good: Sequence[Repeat], histograms: Sequence[latency.LatencyHistogram]
 ) -> tuple[CaveatView, ...]:
     key = repeats[0].step.step_key
-    texts_of: dict[tuple[str, str, tuple[str, ...]], list[str]] = {}
+    texts_by_shape: dict[tuple[str, str, tuple[str, ...]], list[str]] = {}
     # A refused repeat is in no figure, so its caveats beside the figures would mislead; one row reports it.
     for repeat in good or repeats:
         for caveat in repeat.caveats:
-            texts_of.setdefault((caveat.code, caveat.severity, caveat_texts.shape(caveat.text)), []).append(caveat.text)
+            texts_by_shape.setdefault((caveat.code, caveat.severity, caveat_texts.shape(caveat.text)), []).append(
+                caveat.text
+            )
     views = []
-    for (code, severity, _), texts in texts_of.items():
+    for (code, severity, _), texts in texts_by_shape.items():
         shown = len(good or repeats)
         suffix = f" (in {len(texts)} of {shown} repeats)" if shown > 1 and len(texts) < shown else ""
         views.append(CaveatView(code, severity, caveat_texts.ranged(texts) + suffix, (key,)))

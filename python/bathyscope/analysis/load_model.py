@@ -166,15 +166,15 @@ class LoadModel:
         parts: list[tuple[Floats, bool, int]] = [(delay_s, False, -1)]
         number = {osd: index for index, osd in enumerate(self.osds)}
         client = max(self.having(*CLIENT), key=lambda resource: float(self.seconds(resource)[0]), default=None)
-        for other in self.resources:
-            branch = number.get(other.osd, -1)
-            if other.kind in CLIENT and other is not client:
+        for resource in self.resources:
+            branch = number.get(resource.osd, -1)
+            if resource.kind in CLIENT and resource is not client:
                 continue
-            queued, alone = other.demand / other.capacity, np.zeros_like(other.demand)
-            if other.kind in ("osd_cpu", "client_cpu"):
-                queued, alone = seidmann(other.demand, other.capacity)
-                queued = np.zeros_like(queued) if self.is_shared(other) else queued
-            parts += [(queued * scale, other.kind not in THREADS or threads_queue, branch)]
+            queued, alone = resource.demand / resource.capacity, np.zeros_like(resource.demand)
+            if resource.kind in ("osd_cpu", "client_cpu"):
+                queued, alone = seidmann(resource.demand, resource.capacity)
+                queued = np.zeros_like(queued) if self.is_shared(resource) else queued
+            parts += [(queued * scale, resource.kind not in THREADS or threads_queue, branch)]
             parts += [(alone * scale, False, branch)] if alone.any() else []
         if unmeasured_s.any():
             of_osds = [(unmeasured_s * share, True, index) for index, share in enumerate(self.primaries)]
@@ -193,7 +193,7 @@ def model_of(point: PointFinding, replicas: int | None, samples: Samples) -> Loa
         raise UsageError(f"{point.step_key} has no account of its load", hint=hint)
     ceilings = [ceiling for ceiling in account.ceilings if ceiling.demand.value and ceiling.capacity.value]
     limited = {(ceiling.resource, ceiling.subject) for ceiling in ceilings}
-    ceilings += [resource for resource in _processes(point) if (resource.resource, resource.subject) not in limited]
+    ceilings += [ceiling for ceiling in _processes(point) if (ceiling.resource, ceiling.subject) not in limited]
     if not ceilings:
         hint = "sample devices and processors: capture.processes and capture.devices of the plan"
         raise UsageError(f"{point.step_key}: no resource of the load was sampled", hint=hint)

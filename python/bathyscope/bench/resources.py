@@ -258,8 +258,8 @@ def crush_roots(tree: Mapping[str, Any]) -> dict[str, frozenset[int]]:
 
     def below(number: int) -> frozenset[int]:
         children = nodes.get(number, {}).get("children", [])
-        pools = frozenset({number}) if number >= 0 else frozenset()
-        return pools.union(*(below(int(child)) for child in children))
+        osds = frozenset({number}) if number >= 0 else frozenset()
+        return osds.union(*(below(int(child)) for child in children))
 
     return {
         str(node["name"]): below(number)

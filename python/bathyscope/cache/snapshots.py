@@ -136,8 +136,8 @@ class Span:
 
     def percentile_ns(self, path: str, name: str, share: float) -> float | None:
         """Return a percentile of latencies: the daemon's own from its start on, else the bound of its bucket."""
-        if self.before is None and (mean_ns := _number(self.now, f"{path}.latency_ns_{name}")) is not None:
-            return mean_ns
+        if self.before is None and (latency_ns := _number(self.now, f"{path}.latency_ns_{name}")) is not None:
+            return latency_ns
         requests = self.count(f"{path}.requests")
         if not requests:
             return None

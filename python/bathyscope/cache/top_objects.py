@@ -86,14 +86,15 @@ def _objects(spans: Sequence[Span]) -> _Places:
     block_stores, others = set(), 0
     for span in spans:
         path = _path_of(span) or ""
-        name = object_of(path)
+        cached_object = object_of(path)
         if path in _BLOCK_NAMES:
             block_stores.add(span.name)
-        elif name is None:
+        elif cached_object is None:
             others += 1
         else:
-            image = image_id_of(name.name[: -NUMBER_DIGITS - 1].encode())
-            places.append(((name.name, image, name.pool, name.namespace, name.snapshot), span))
+            name, pool = cached_object.name, cached_object.pool
+            image = image_id_of(name[: -NUMBER_DIGITS - 1].encode())
+            places.append(((name, image, pool, cached_object.namespace, cached_object.snapshot), span))
     unseen = []
     if block_stores:
         unseen.append(

@@ -186,42 +186,44 @@ def run(  # noqa: PLR0917 - one parameter for each option
     chosen = load_plan(plan, preset, changes)
     if lab is not None and not dry_run:
         labs.restore_throttle(labs.load(lab))
-    reached = find_target(lab=lab, conf=conf, client=client, keyring=keyring, file=target, disks=disk or [])
-    reached = with_prefix(reached, ceph_prefix)
-    reached = reached.model_copy(update={"clients": reached.clients + tuple(map(fio_client, fio_server or []))})
+    chosen_target = find_target(lab=lab, conf=conf, client=client, keyring=keyring, file=target, disks=disk or [])
+    chosen_target = with_prefix(chosen_target, ceph_prefix)
+    chosen_target = chosen_target.model_copy(
+        update={"clients": chosen_target.clients + tuple(map(fio_client, fio_server or []))}
+    )
     if (ssh or client_host) and lab is not None and ssh_config is None:
         ssh_config = labs.load(lab).ssh_config
     if ssh_config is not None and not (ssh or client_host):
         raise UsageError("--ssh-config needs --ssh or --client-host", hint="add --ssh @, or --ssh USER@")
-    if client_host is not None and reached.clients:
+    if client_host is not None and chosen_target.clients:
         raise UsageError("--client-host and --fio-server were given together", hint="load comes from one or the other")
-    if client_host is not None and reached.root is not None:
+    if client_host is not None and chosen_target.root is not None:
         raise UsageError(
             "--client-host cannot be used with a lab of another release", hint="its nodes have the fio of this machine"
         )
     if client_host is not None:
-        reached = reached.model_copy(update={"client_host": load_host(client_host, ssh_config)})
-    reached = with_nodes(
-        reached,
+        chosen_target = chosen_target.model_copy(update={"client_host": load_host(client_host, ssh_config)})
+    chosen_target = with_nodes(
+        chosen_target,
         ssh_access(ssh, config=ssh_config, names=ssh_host or [], sudo=sudo),
         prometheus_access(prometheus, auth=prometheus_auth, labels=prometheus_match or []),
     )
     if pool is not None:
-        reached = reached.model_copy(update={"pool": pool_name(pool)})
+        chosen_target = chosen_target.model_copy(update={"pool": pool_name(pool)})
     if destroy_disk_content:
-        disks = {name: d.model_copy(update={"destructive": True}) for name, d in reached.disks.items()}
-        reached = reached.model_copy(update={"disks": disks})
+        disks = {name: d.model_copy(update={"destructive": True}) for name, d in chosen_target.disks.items()}
+        chosen_target = chosen_target.model_copy(update={"disks": disks})
     host = LocalHost()
     if dry_run:
         from bathyscope import views
 
-        predicted = session.predict(host, chosen, reached)
+        predicted = session.predict(host, chosen, chosen_target)
         views.render(predicted, output, table=table)
         if predicted.refusal:
             raise typer.Exit(1)
         return
     with watching() as watcher:
-        finished = session.begin(host, Workspace(workspace), chosen, reached, watcher, keep=keep)
+        finished = session.begin(host, Workspace(workspace), chosen, chosen_target, watcher, keep=keep)
     show_result(finished, output, report)
 
 

@@ -269,7 +269,7 @@ def start(name: CacheArgument, root: CacheRootOption = Path("/")) -> None:
     with status_line() as show:
         daemon.start(show)
     unserved = {entry["dir"]: entry for entry in daemon.status()["sources"] if not is_served(entry)}
-    served = [path.directory for path in config.sources if path.directory not in unserved]
+    served = [source.directory for source in config.sources if source.directory not in unserved]
     say(f"the cache '{name}' serves {', '.join(served) or 'no directory yet'}")
     for entry in unserved.values():
         say(f"not served: {entry.get('problem')}; {entry.get('hint')}")

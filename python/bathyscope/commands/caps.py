@@ -82,13 +82,13 @@ def caps(  # noqa: PLR0917 - one parameter for each option
         say(f"without --tell: {_WITHOUT_TELL[name]}; Ceph allows that only with osd 'allow *'")
 
 
-def _print(client: str, caps_of: dict[str, str], output: Output) -> None:
+def _print(client: str, caps: dict[str, str], output: Output) -> None:
     from bathyscope import views
 
     if output != "table":
-        views.render([{"entity": client, "daemon": kind, "caps": cap} for kind, cap in caps_of.items()], output)
+        views.render([{"entity": client, "daemon": kind, "caps": cap} for kind, cap in caps.items()], output)
         return
     keyring = f"/etc/ceph/ceph.{client}.keyring"
     lines = [f"ceph auth get-or-create {shlex.quote(client)}"]
-    lines += [f"  {kind} {shlex.quote(cap)}" for kind, cap in caps_of.items()]
+    lines += [f"  {kind} {shlex.quote(cap)}" for kind, cap in caps.items()]
     sys.stdout.write(" \\\n".join([*lines, f"  -o {shlex.quote(keyring)}"]) + "\n")

@@ -111,15 +111,17 @@ def collect(  # noqa: PLR0917 - one parameter for each option
         images=image or (),
         image_statistics=image_statistics,
     )
-    connected = with_prefix(find_target(lab=lab, conf=conf, client=client, keyring=keyring, file=target), ceph_prefix)
-    connected = with_resolvers(connected, libvirt or (), kubectl, attachments)
+    chosen_target = with_prefix(
+        find_target(lab=lab, conf=conf, client=client, keyring=keyring, file=target), ceph_prefix
+    )
+    chosen_target = with_resolvers(chosen_target, libvirt or (), kubectl, attachments)
     if ssh and lab is not None and ssh_config is None:
         ssh_config = labs.load(lab).ssh_config
-    connected = with_nodes(connected, ssh_access(ssh, config=ssh_config, names=ssh_host or [], sudo=sudo), None)
+    chosen_target = with_nodes(chosen_target, ssh_access(ssh, config=ssh_config, names=ssh_host or [], sudo=sudo), None)
     host = LocalHost()
     with _ticking(spec.duration_s) as tick:
         run = record(
-            host, Workspace(workspace), spec, connected, target_now=lambda: labs.fresh_target(connected),
+            host, Workspace(workspace), spec, chosen_target, target_now=lambda: labs.fresh_target(chosen_target),
             tidy=lambda session: tidy(host, session, note=say), note=say, tick=tick,
         )  # fmt: skip
     views.render(finding_of_view(run, "devices"), output)

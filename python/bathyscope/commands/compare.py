@@ -64,8 +64,8 @@ def compare(  # noqa: PLR0917 - one parameter for each option
 
     check_table(table, TABLES)
     least = parse_share(threshold)
-    runs = Workspace(workspace)
-    run_a, run_b = (_open(runs, ref) for ref in (a, b))
+    space = Workspace(workspace)
+    run_a, run_b = (_open(space, ref) for ref in (a, b))
     recorded = (_recorded(run_a), _recorded(run_b))
     finding = comparing.compare(run_a.tables(), run_b.tables(), metric=metric, threshold=least, recorded=recorded)
     views.render(finding, output, table=table)
@@ -115,13 +115,13 @@ def parse_share(text: str) -> float:
     return value
 
 
-def _open(runs: Workspace, ref: str) -> RunDirectory:
+def _open(space: Workspace, ref: str) -> RunDirectory:
     """Open a run; "last~" is the one before the last, "last~2" the one before that."""
     name, tilde, back = ref.partition("~")
     if name != "last" or not tilde or (back and not back.isdigit()):
-        return runs.open_run(ref)
-    readable = [entry for entry in runs.runs() if entry.problem is None]
+        return space.open_run(ref)
+    readable = [entry for entry in space.runs() if entry.problem is None]
     steps = int(back or 1)
     if steps >= len(readable):
-        raise UsageError(f"there are only {len(readable)} runs in {runs.path}", hint="bathy runs list")
-    return runs.open_run(readable[-1 - steps].path)
+        raise UsageError(f"there are only {len(readable)} runs in {space.path}", hint="bathy runs list")
+    return space.open_run(readable[-1 - steps].path)

@@ -39,9 +39,9 @@ def list_(workspace: WorkspaceOption = None, output: OutputOption = "table") -> 
     from bathyscope.store import Workspace
     from bathyscope.units import format_seconds
 
-    runs = Workspace(workspace)
+    space = Workspace(workspace)
     rows = []
-    for entry in runs.runs():
+    for entry in space.runs():
         started = datetime.datetime.fromtimestamp(entry.started_ns / 1e9, tz=datetime.UTC) if entry.started_ns else None
         length = (entry.ended_ns - entry.started_ns) / 1e9 if entry.ended_ns and entry.started_ns else None
         rows.append(
@@ -66,7 +66,7 @@ def list_(workspace: WorkspaceOption = None, output: OutputOption = "table") -> 
         if output == "table"
         else (*_LIST_COLUMNS, "started", "duration", "started_ns", "ended_ns", "path", "problem")
     )
-    views.render(rows, output, columns=columns, empty=f"no runs in {runs.path}")
+    views.render(rows, output, columns=columns, empty=f"no runs in {space.path}")
     for row in rows:
         if row["problem"] and output == "table":
             say(f"bathy: {row['id']} cannot be read: {row['problem']}")
@@ -119,8 +119,8 @@ def rm(
     """Delete a run with all its data. Asks first when stdin is a terminal."""
     from bathyscope.store import Workspace
 
-    runs = Workspace(workspace)
-    path = runs.find(run)
+    space = Workspace(workspace)
+    path = space.find(run)
     if not yes:
         if not sys.stdin.isatty():
             raise UsageError(
@@ -128,7 +128,7 @@ def rm(
             )
         if not typer.confirm(f"Delete {path}?", err=True):
             raise typer.Exit(1)
-    runs.remove_run(path)
+    space.remove_run(path)
     say(f"deleted {path}")
 
 
@@ -149,11 +149,11 @@ def sql(  # noqa: PLR0917 - one parameter for each option
     bounds = duck.Bounds(parse_seconds(timeout), limit)
     if bounds.timeout_s <= 0:
         raise UsageError(f"--timeout must be greater than 0 (got {timeout})", hint="--timeout 10m")
-    runs = Workspace(workspace)
+    space = Workspace(workspace)
     if run:
-        chosen = [runs.open_run(ref) for ref in run]
+        chosen = [space.open_run(ref) for ref in run]
     else:
-        entries = runs.runs()
+        entries = space.runs()
         chosen = [RunDirectory(entry.path) for entry in entries if entry.problem is None]
         for entry in entries:
             if entry.problem is not None:

@@ -120,14 +120,16 @@ def top(  # noqa: PLR0917 - one parameter for each option
     if depth == "deep":
         raise UsageError("bathy top changes nothing on a cluster", hint="bathy collect --depth deep records operations")
     spec = checked(CollectSpec, duration_s=None, interval_s=interval, depth=depth, image_statistics=image_statistics)
-    connected = with_prefix(find_target(lab=lab, conf=conf, client=client, keyring=keyring, file=target), ceph_prefix)
-    connected = with_resolvers(connected, libvirt or (), kubectl, attachments)
+    chosen_target = with_prefix(
+        find_target(lab=lab, conf=conf, client=client, keyring=keyring, file=target), ceph_prefix
+    )
+    chosen_target = with_resolvers(chosen_target, libvirt or (), kubectl, attachments)
     host = LocalHost()
     with contextlib.ExitStack() as stack:
         with status_line() as status:
             status("connecting")
             feed = stack.enter_context(
-                live(host, spec, connected, target_now=lambda: fresh_target(connected), note=say)
+                live(host, spec, chosen_target, target_now=lambda: fresh_target(chosen_target), note=say)
             )
             if once:
                 status("waiting for the first reports of the OSDs")

@@ -135,7 +135,7 @@ def monitors(cluster: Any) -> List[Tuple[str, str]]:
 
 
 def look_for_monitor(place: Tuple[str, int], answers: Dict[Tuple[str, int], str]) -> None:
-    """Write into `found` what listens at an address."""
+    """Write into `answers` what listens at an address."""
     try:
         with socket.create_connection(place, MONITOR_ANSWER_S) as connection:
             banner = connection.recv(16)

@@ -57,7 +57,9 @@ def daemon_rows(state: LabState) -> list[dict[str, object]]:
 
 def guest_rows(state: LabState) -> list[dict[str, object]]:
     """Return a row for each guest: name, image, cephx client, running or not, pid, accelerator, socket of its agent."""
-    guests_of = [(daemon.name.partition(".")[2], daemon) for daemon in state.daemons() if daemon.kind == guests.PROCESS]
+    guest_daemons = [
+        (daemon.name.partition(".")[2], daemon) for daemon in state.daemons() if daemon.kind == guests.PROCESS
+    ]
     return [
         {
             "guest": guest,
@@ -68,7 +70,7 @@ def guest_rows(state: LabState) -> list[dict[str, object]]:
             "accelerator": state.record.accelerator,
             "agent": str(state.layout.guest_agent(guest)),
         }
-        for guest, daemon in guests_of
+        for guest, daemon in guest_daemons
     ]
 
 

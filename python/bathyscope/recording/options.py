@@ -42,13 +42,13 @@ def overrides(session: CephSession, daemons: Sequence[str], options: Sequence[st
             for daemon, option in asked
         ]
     )
-    options_of: dict[str, dict[str, str | None]] = {}
+    options_by_daemon: dict[str, dict[str, str | None]] = {}
     for (daemon, option), answer in zip(asked, answers, strict=True):
         with contextlib.suppress(ClusterError, AttributeError):
             levels = ((answer_json(answer) or {}).get("diff") or {}).get(option) or {}
             value = levels.get("override")
-            options_of.setdefault(daemon, {})[option] = None if value is None else str(value)
-    return {daemon: values for daemon, values in options_of.items() if len(values) == len(options)}
+            options_by_daemon.setdefault(daemon, {})[option] = None if value is None else str(value)
+    return {daemon: values for daemon, values in options_by_daemon.items() if len(values) == len(options)}
 
 
 def enlarge_history(

@@ -92,12 +92,12 @@ class ScopeKeeper:
         target = self._narrowed.get("target") or self._target_now()
         # The first round asks the cluster, which names its OSDs; the OSDs are asked in the next ones.
         scope = self._narrow(self.scope.model_copy(update={"target": target})).model_copy(update={"asked_osds": ()})
-        answers_of: dict[str, list[RawAnswer]] = {source.name: [] for source in self.sources}
+        answers_by_source: dict[str, list[RawAnswer]] = {source.name: [] for source in self.sources}
         for source in () if everything else self.sources:
             if not any(isinstance(request, CephRequest) for request in source.plan(scope)):
-                answers_of[source.name] += self.answers.get(source.name, [])
+                answers_by_source[source.name] += self.answers.get(source.name, [])
         for number in range(_ROUNDS_MAX):
-            asked = self._round(scope, answers_of)
+            asked = self._round(scope, answers_by_source)
             looks += asked
             for collected in asked if number == 0 else ():
                 # What a later round lacks (the counters of an OSD that hangs) is known from the one before, or missing;
@@ -108,15 +108,17 @@ class ScopeKeeper:
                 break
             if number == 0 and not everything:
                 mine = cluster_map.SOURCE.name
-                answers_of.get(mine, []).extend(
-                    cluster_map.still_true(self.answers.get(mine, ()), answers_of.get(mine, ()))
+                answers_by_source.get(mine, []).extend(
+                    cluster_map.still_true(self.answers.get(mine, ()), answers_by_source.get(mine, ()))
                 )
-            scope = self._narrow(self._scope_of([answer for kept in answers_of.values() for answer in kept], target))
+            scope = self._narrow(
+                self._scope_of([answer for kept in answers_by_source.values() for answer in kept], target)
+            )
         if self.scope.osds and not scope.osds:
             # The manager may be failing over; a map without OSDs would end the recording of all of them.
             raise ClusterError("the cluster did not give its map of OSDs")
         with self._lock:
-            self.answers = answers_of
+            self.answers = answers_by_source
             scope = self._narrow(scope)
             if scope != self._scope:
                 self._scope = scope

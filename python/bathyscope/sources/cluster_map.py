@@ -186,18 +186,16 @@ def _machine_names(given: Given, target: Target) -> dict[str, str]:
 
     The OSDs say their networks' addresses, the operator those for ssh.
     """
-    names: dict[str, set[str]] = {}
+    names_by_address: dict[str, set[str]] = {}
     hostnames = {str(about["hostname"]) for about in _metadata(given).values() if about.get("hostname")}
     for about in _metadata(given).values():
         for address in filter(None, (about.get(key) for key in ("front_addr", "back_addr"))):
             if about.get("hostname"):
-                names.setdefault(address_of(str(address)), set()).add(str(about["hostname"]))
+                names_by_address.setdefault(address_of(str(address)), set()).add(str(about["hostname"]))
     for name, address in target.ssh.names.items() if target.ssh is not None else ():
         if name in hostnames and _ADDRESS.fullmatch(address):
-            names.setdefault(address, set()).add(name)
-    return {
-        address: next(iter(same_address)) for address, same_address in sorted(names.items()) if len(same_address) == 1
-    }
+            names_by_address.setdefault(address, set()).add(name)
+    return {address: next(iter(names)) for address, names in sorted(names_by_address.items()) if len(names) == 1}
 
 
 def _cache_bytes(given: Given, osd: int) -> int | None:
@@ -237,7 +235,7 @@ def _rule(rule: Mapping[str, Any]) -> str:
     """Return what a CRUSH rule does: "take default~ssd, chooseleaf_firstn 0 host, emit"."""
     steps = [as_dict(step) for step in as_list(rule.get("steps", []))]
     words = [(step.get("op"), step.get("item_name"), step.get("num"), step.get("type")) for step in steps]
-    return ", ".join(" ".join(str(word) for word in words_of_osd if word is not None) for words_of_osd in words)
+    return ", ".join(" ".join(str(word) for word in step if word is not None) for step in words)
 
 
 def _config_facts(daemon: str, value: Any) -> Iterator[tuple[str, str, Any]]:

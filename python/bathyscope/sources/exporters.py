@@ -159,9 +159,9 @@ def _matches(answers: Sequence[RawAnswer], scope: Scope) -> dict[str, list[tuple
     for name in sorted(machines):
         part = _first_part(name)
         alike = by_part.get(part, set())
-        value = seen.get(name) or (seen[next(iter(alike))] if len(alike) == 1 and short[part] == 1 else None)
-        if value:
-            matches[name] = sorted(value)
+        exporters = seen.get(name) or (seen[next(iter(alike))] if len(alike) == 1 and short[part] == 1 else None)
+        if exporters:
+            matches[name] = sorted(exporters)
     return matches
 
 

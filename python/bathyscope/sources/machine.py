@@ -84,14 +84,14 @@ SOURCE: Source = Machine()
 
 def units(answers: Sequence[RawAnswer]) -> dict[str, int]:
     """Return the scope's clock_ticks_per_s and page_bytes, as far as getconf said. Raises ParseError."""
-    given, units_of = latest(answers), {}
+    given, sizes = latest(answers), {}
     for field, label in (("clock_ticks_per_s", _TICKS), ("page_bytes", _PAGE)):
         if label in given:
             with parsing(label):
-                units_of[field] = as_int(given[label].stdout.decode())
-                if units_of[field] <= 0:
-                    raise ValueError(f"{units_of[field]} is not greater than 0")
-    return units_of
+                sizes[field] = as_int(given[label].stdout.decode())
+                if sizes[field] <= 0:
+                    raise ValueError(f"{sizes[field]} is not greater than 0")
+    return sizes
 
 
 def boot_id(answers: Sequence[RawAnswer]) -> str:

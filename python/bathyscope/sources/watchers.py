@@ -57,8 +57,8 @@ class Watchers:
                     namespace, image, error, addresses = as_list(entry)
                     if error not in (0, errno.ENOENT):
                         continue
-                    hosts = sorted({address_of(str(address)) for address in as_list(addresses)})
-                    for address in hosts or (None,):
+                    client_addresses = sorted({address_of(str(address)) for address in as_list(addresses)})
+                    for address in client_addresses or (None,):
                         columns.add(
                             at_ns=answer.ended_ns,
                             pool=answer.label.removeprefix(_LABEL),

@@ -77,13 +77,13 @@ class CacheSettings(Model):
     def of(cls, document: Mapping[str, Any]) -> CacheSettings:
         """Return those of the part `cache` of a configuration; where it says nothing, bathyd's. Raises UsageError."""
         given = {name: document[name] for name in cls.model_fields if name in document}
-        keys = {
+        defaults = {
             "line_bytes": DEFAULT_LINE_BYTES,
             "policy": POLICIES[0],
             "fetch": "adaptive",
             "admission": ADMISSION_OF_BATHYD,
         }
-        return values.checked(cls, **keys | given)
+        return values.checked(cls, **defaults | given)
 
     def differences(self, other: CacheSettings) -> list[str]:
         """Return the options in which the two differ."""

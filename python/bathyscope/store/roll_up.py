@@ -99,13 +99,13 @@ def _join(
 def _join_segments(run: RunDirectory, segments: Sequence[Segment], to_s: int, events_from_ns: int) -> str:
     from bathyscope.store import duck
 
-    files_of: dict[str, list[Path]] = {}
+    files_by_table: dict[str, list[Path]] = {}
     for segment in segments:
         for table, file in tables.parquet_files(segment.path).items():
-            files_of.setdefault(table, []).append(file)
+            files_by_table.setdefault(table, []).append(file)
     name = f"{segments[0].name.partition('Z')[0]}Z-rolled-{to_s}s"
     with run.begin_segment(name, replaces=segments, resolution_s=to_s) as writer:
-        for table, paths in sorted(files_of.items()):
+        for table, paths in sorted(files_by_table.items()):
             record = RECORDS_BY_TABLE.get(table)
             if record is not None and can_be_rolled_up(record):
                 with store_errors("make", run.path):

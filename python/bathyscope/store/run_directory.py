@@ -141,12 +141,12 @@ class RunDirectory:
         joined = self.path / "tables"
         if os.path.lexists(joined):
             return {name: [file] for name, file in parquet_files(joined).items()}
-        files_of: dict[str, list[Path]] = {}
+        files_by_table: dict[str, list[Path]] = {}
         for segment in self.segments().values():
             if _may_hold(segment, start_ns, end_ns):
                 for name, file in parquet_files(segment.path).items():
-                    files_of.setdefault(name, []).append(file)
-        return files_of
+                    files_by_table.setdefault(name, []).append(file)
+        return files_by_table
 
     def table(
         self,

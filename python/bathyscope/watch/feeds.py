@@ -189,8 +189,8 @@ class LiveFeed:
             return
         rows = []
         if image is not None and mgr_counters.may_count(self._keeper.scope):
-            images = self._sink.tables().get(Image.TABLE)
-            rows = [] if images is None else [row for row in images.to_pylist() if image in image_names.names([row])]
+            listed = self._sink.tables().get(Image.TABLE)
+            rows = [] if listed is None else [row for row in listed.to_pylist() if image in image_names.names([row])]
         # One that is not listed yet is looked for again.
         self._zoomed = image if rows else None
         self._keeper.narrow(**(drill_down.fields(rows[-1:]) if rows else {"zoomed_images": ()}))

@@ -98,10 +98,10 @@ class LiveSink:
     def tables(self) -> Mapping[str, pa.Table]:
         """Return the rows that are kept, by the tables' names."""
         with self._parsing:
-            parts_of: dict[type[Record], list[pa.Table]] = {}
+            parts_by_record: dict[type[Record], list[pa.Table]] = {}
             for (_, record), kept in self._rows.items():
-                parts_of.setdefault(record, []).extend(kept)
-            tables = {record.TABLE: pa.concat_tables(parts) for record, parts in parts_of.items() if parts}
+                parts_by_record.setdefault(record, []).extend(kept)
+            tables = {record.TABLE: pa.concat_tables(parts) for record, parts in parts_by_record.items() if parts}
             return {**tables, Collection.TABLE: to_table(Collection, self._costs)}
 
     def problems(self) -> Sequence[str]:

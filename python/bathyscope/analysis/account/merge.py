@@ -67,13 +67,13 @@ def _joined(
 
     What only one of several repeats has is an exception there, no property of the configuration: it must be in half.
     """
-    of_key: dict[Hashable, list[Any]] = {}
+    entries_by_key: dict[Hashable, list[Any]] = {}
     count = 0
     for account in accounts:
         count += 1
         for entry in read(account):
-            of_key.setdefault(key(entry), []).append(entry)
-    return tuple(_middle(same) for same in of_key.values() if 2 * len(same) >= count)
+            entries_by_key.setdefault(key(entry), []).append(entry)
+    return tuple(_middle(same) for same in entries_by_key.values() if 2 * len(same) >= count)
 
 
 def _middle(same: Sequence[Any]) -> Any:

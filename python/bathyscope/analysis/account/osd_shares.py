@@ -55,27 +55,27 @@ def osd_shares(
         return ()
     sums = averages(perf, "osd", osds)
     served: dict[int, float] = dict.fromkeys(osds, 0.0)
-    sums_of: dict[int, Sums] = dict.fromkeys(osds, NO_SUM)
+    own_sums: dict[int, Sums] = dict.fromkeys(osds, NO_SUM)
     for name in _own_names(sums, reads=reads, writes=writes):
-        sums_of = {osd: _plus(sums_of[osd], sums.get((osd, name), NO_SUM)) for osd in osds}
+        own_sums = {osd: _plus(own_sums[osd], sums.get((osd, name), NO_SUM)) for osd in osds}
     for name in [name for name, wanted in (("op_r_latency", reads), ("op_w_latency", writes)) if wanted]:
         served = {osd: served[osd] + sums.get((osd, name), NO_SUM)[0] for osd in osds}
     spent_by_kind: dict[bool | None, float] = {}
     for osd, placed in osds.items():
-        spent_by_kind[placed.rotational] = spent_by_kind.get(placed.rotational, 0.0) + sums_of[osd][1]
+        spent_by_kind[placed.rotational] = spent_by_kind.get(placed.rotational, 0.0) + own_sums[osd][1]
     kind = max(spent_by_kind, key=lambda each: spent_by_kind[each])
-    ops, time_ns = sum(served.values()), sum(spent for _, spent in sums_of.values())
+    ops, time_ns = sum(served.values()), sum(spent for _, spent in own_sums.values())
     even = _by_weight(osds)
     return tuple(
         OsdShare(
             osd,
             osds[osd].host,
             Figure(served[osd] / ops if ops else 0.0, "ratio", samples=round(served[osd])),
-            Figure(sums_of[osd][1] / time_ns if time_ns else 0.0, "ratio"),
+            Figure(own_sums[osd][1] / time_ns if time_ns else 0.0, "ratio"),
             Figure(
-                sums_of[osd][1] / sums_of[osd][0] if sums_of[osd][0] and osds[osd].rotational == kind else None,
+                own_sums[osd][1] / own_sums[osd][0] if own_sums[osd][0] and osds[osd].rotational == kind else None,
                 "ns",
-                samples=round(sums_of[osd][0]),
+                samples=round(own_sums[osd][0]),
             ),
             even[osd],
         )

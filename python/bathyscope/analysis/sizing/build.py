@@ -45,14 +45,12 @@ def curves_of(rows: Sequence[CurvePoint], question: SizeQuestion) -> list[SizeCu
         else:
             into = peaks if row.window.startswith(PREFIX) else windows
             into.setdefault((*key, row.size_bytes), []).append(row)
-    demands = {key: peak_demand(of_key, of_key[0].fetch_bytes) for key, of_key in peaks.items()}
+    demands = {key: peak_demand(same, same[0].fetch_bytes) for key, same in peaks.items()}
     invalidates = question.spec.on_write == "invalidate"
-    wears = {
-        key: wear_of(of_key, question.trace.duration_s, invalidates=invalidates) for key, of_key in windows.items()
-    }
+    wears = {key: wear_of(same, question.trace.duration_s, invalidates=invalidates) for key, same in windows.items()}
     return [
-        _curve(key, sorted(of_key.values(), key=lambda row: row.size_bytes), wears, demands, question)
-        for key, of_key in points.items()
+        _curve(key, sorted(by_size.values(), key=lambda row: row.size_bytes), wears, demands, question)
+        for key, by_size in points.items()
     ]
 
 
