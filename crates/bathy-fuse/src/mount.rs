@@ -225,16 +225,17 @@ impl Mounted {
         self.attached.abort();
     }
 
-    /// Wait for the end, at most for `patience`; a detached mount with open files does not end.
+    /// Wait for the end, at most for `patience`: whether it came. A detached mount with open files does not end, nor one of which a
+    /// request is under way.
     ///
     /// # Errors
     /// Returns the error that ended the session.
-    pub fn join_for(self, patience: Duration) -> io::Result<()> {
+    pub fn join_for(self, patience: Duration) -> io::Result<bool> {
         const STEP: Duration = Duration::from_millis(5);
         let mut waited = Duration::ZERO;
         while !self.has_ended() {
             if waited >= patience {
-                return Ok(());
+                return Ok(false);
             }
             thread::sleep(STEP);
             waited += STEP;
@@ -242,6 +243,7 @@ impl Mounted {
         self.thread
             .join()
             .unwrap_or_else(|_| Err(io::Error::other("a session thread panicked")))
+            .map(|()| true)
     }
 }
 
@@ -274,7 +276,7 @@ pub fn serve<S: FileService>(
     }
     let ended = mounted.join_for(Duration::from_secs(2));
     stopped();
-    ended.map_err(MountError::Io)
+    ended.map(drop).map_err(MountError::Io)
 }
 
 /// Give this thread, and those that it starts from now on, the lowest real-time priority: it runs as soon as there is

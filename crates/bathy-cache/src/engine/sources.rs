@@ -143,6 +143,14 @@ impl Engine {
         }
     }
 
+    /// Whether files of the source get stamps from now on, whichever engine it has later. Not any more before others may change
+    /// them without the cache, who waits for a disk meanwhile: a stamp that is taken later would vouch for what they write. Files
+    /// without one are for [`Engine::leave_source`] to drop; a stop before that is no clean one.
+    pub fn set_stamped(&self, source: &Uuid, is_stamped: bool) {
+        let source = lock(&self.files).source(source);
+        source.set_stamped(is_stamped);
+    }
+
     fn unflushed_of(&self, source: &Uuid) -> Vec<Arc<FileState>> {
         let unflushed = lock(&self.unflushed);
         let files = unflushed.values().filter(|file| file.identity.source() == source);

@@ -287,6 +287,10 @@ impl Engine {
         if file.is_forgotten.load(Ordering::Acquire) {
             return true;
         }
+        // The stamp may be of what others wrote.
+        if !file.source.is_stamped() {
+            return false;
+        }
         // Even a record that failed may be on the SSD.
         file.is_in_use.store(false, Ordering::Release);
         files.put(file, Some(stamp), &self.ssd).is_ok()

@@ -8,7 +8,7 @@ use crate::curve::{CurveOptions, OnlineCurve};
 use crate::stats::SourceCounts;
 use crate::stats::backing_cost::BackingCost;
 use crate::sync::Mutex;
-use crate::sync::atomic::{AtomicU8, Ordering};
+use crate::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 /// What becomes of the requests of a source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,6 +27,8 @@ pub(crate) struct Source {
     pub(crate) cost: Arc<BackingCost>,
     pub(crate) curve: Arc<OnlineCurve>,
     mode: AtomicU8,
+    /// Its files get stamps. Shared by all engines that have the source.
+    is_stamped: Arc<AtomicBool>,
     /// Locked by who makes its files durable, whatever the disk takes for that. The bits of its marks that it needs no more as soon
     /// as records that wait are on the SSD.
     pub(crate) tidying: Mutex<Vec<u64>>,
@@ -61,6 +63,7 @@ impl Source {
             cost: Arc::new(BackingCost::new(new.break_even_bytes, new.is_backing_measured)),
             curve: Arc::new(OnlineCurve::of_source(new.curve)),
             mode: AtomicU8::new(code(SourceMode::Cached(new.write_mode))),
+            is_stamped: Arc::new(AtomicBool::new(true)),
             tidying: Mutex::default(),
         }
     }
@@ -73,6 +76,7 @@ impl Source {
             cost: Arc::clone(&self.cost),
             curve: Arc::clone(curve),
             mode: AtomicU8::new(self.mode.load(Ordering::Acquire)),
+            is_stamped: Arc::clone(&self.is_stamped),
             tidying: Mutex::default(),
         }
     }
@@ -88,6 +92,16 @@ impl Source {
     /// Its files may be changed without the cache from now on.
     pub(crate) fn abandon(&self) {
         self.mode.store(ABANDONED, Ordering::Release);
+    }
+
+    /// See [`Engine::set_stamped`](crate::Engine::set_stamped).
+    pub(crate) fn set_stamped(&self, is_stamped: bool) {
+        self.is_stamped.store(is_stamped, Ordering::SeqCst);
+    }
+
+    /// Whether a stamp that was taken before this is asked was taken while nobody could change a file without the cache.
+    pub(crate) fn is_stamped(&self) -> bool {
+        self.is_stamped.load(Ordering::SeqCst)
     }
 
     /// Whether what is read enters the cache.

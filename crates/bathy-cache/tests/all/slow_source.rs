@@ -2,13 +2,15 @@
 //! durable.
 
 use std::sync::mpsc::{Receiver, channel};
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use bathy_cache::{CachedFile, Engine, FileIdentity, Recovery};
+use bathy_cache::{
+    AttachError, BlockStore, CachedFile, Engine, FileIdentity, LiveCache, Recovery, ResizeError, open,
+};
 
-use crate::common::{Fault, LINE, MemoryStore, World, assert_usage, identity};
+use crate::common::{Fault, LINE, MemoryStore, World, assert_usage, identity, passes_on};
 
 /// Whoever takes longer than this hangs.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -40,7 +42,9 @@ fn use_another(engine: &Arc<Engine>, handle: u8) -> Receiver<()> {
 
 /// Until the store was asked for something that it does not do.
 fn wait_until_asked(store: &MemoryStore) {
+    let until = Instant::now() + PATIENCE;
     while store.operations() == 0 {
+        assert!(Instant::now() < until, "nobody asks it");
         thread::yield_now();
     }
 }
@@ -151,6 +155,101 @@ fn who_makes_files_of_a_slow_device_durable_keeps_nobody_from_tidying_others() {
     assert!(!of_slow.is_marked(0) && engine.marked_regions() == 0);
     drop(of_slow);
     assert!(engine.stop().expect("all devices work"));
+}
+
+/// What is done with a source while the disk of one of its files hangs, which was written to and closed. Others write to it before the disk
+/// answers.
+fn settled_too_late(late: impl FnOnce(&LiveCache) + Send) {
+    let world = World::new(8 * LINE, 8, 1);
+    let opened = open(world.ssd.clone(), world.witness.clone(), &world.options).expect("it is a cache");
+    let ssd = Some((opened.engine, world.ssd.clone() as Arc<dyn BlockStore>));
+    let cache = LiveCache::new(ssd, world.witness.clone(), world.options);
+    let slow = MemoryStore::new(pattern());
+    let file = cache.attach(of_slow_source(1), slow.clone(), false);
+    let file = file.expect("it works");
+    file.write(&pattern(), 0, 0).expect("it works");
+    file.write(&pattern(), 0, 0).expect("it works");
+    drop(file);
+    slow.set_fault(Fault::Hang(0));
+    let source = *of_slow_source(1).source();
+    thread::scope(|scope| {
+        let settling = scope.spawn(|| late(&cache));
+        wait_until_asked(&slow);
+        // It is unmounted.
+        cache.engine().set_stamped(&source, false);
+        slow.change_offline(0, 99);
+        slow.release();
+        settling.join().expect("no panic");
+    });
+    cache
+        .with_engine(|engine| engine.leave_source(&source))
+        .expect("the SSD works");
+    assert!(cache.stop().expect("all devices work"), "a clean stop");
+    drop(cache);
+    let engine = world.open().engine.engine;
+    let again = engine.attach(of_slow_source(1), slow.clone()).expect("it works");
+    let mut out = vec![0; 2 * LINE as usize];
+    again.read(&mut out, 0, 0).expect("it works");
+    assert!(out == slow.bytes(), "what others wrote");
+    assert_eq!(again.counts().reads.requests_hit, 0);
+}
+
+#[test]
+fn what_is_settled_after_others_may_have_changed_it_is_dropped() {
+    let source = *of_slow_source(1).source();
+    settled_too_late(|cache| cache.with_engine(|engine| engine.settle_source(&source)));
+    settled_too_late(|cache| cache.with_engine(|engine| (0..3).for_each(|_| engine.tidy_source(&source))));
+}
+
+/// A store that does something when it is asked for its stamp the next time, before it answers.
+struct StampedLater {
+    store: Arc<MemoryStore>,
+    before: Mutex<Option<Box<dyn FnOnce() + Send>>>,
+}
+
+impl BlockStore for StampedLater {
+    passes_on!(read, write, flush, look, size_bytes);
+
+    fn stamp(&self) -> std::io::Result<bathy_cache::Stamp> {
+        let before = self.before.lock().expect("no panic").take();
+        if let Some(before) = before {
+            before();
+        }
+        self.store.stamp()
+    }
+}
+
+#[test]
+fn a_resize_during_which_others_may_have_changed_a_file_keeps_nothing_of_it() {
+    let world = World::new(8 * LINE, 60, 2);
+    let opened = open(world.ssd.clone(), world.witness.clone(), &world.options).expect("it is a cache");
+    let ssd = Some((opened.engine, world.ssd.clone() as Arc<dyn BlockStore>));
+    let cache = LiveCache::new(ssd, world.witness.clone(), world.options);
+    let store = MemoryStore::new(pattern());
+    let slow = Arc::new(StampedLater {
+        store: Arc::clone(&store),
+        before: Mutex::default(),
+    });
+    let file = cache.attach(of_slow_source(1), slow.clone(), false);
+    let file = file.expect("it works");
+    let mut out = vec![0; 2 * LINE as usize];
+    for _ in 0..2 {
+        file.write(&pattern(), 0, 0).expect("it works");
+        file.read(&mut out, 0, 0).expect("it works");
+    }
+    let (engine, changed) = (cache.engine(), Arc::clone(&store));
+    *slow.before.lock().expect("no panic") = Some(Box::new(move || {
+        // It is unmounted.
+        engine.set_stamped(of_slow_source(1).source(), false);
+        changed.change_offline(0, 99);
+    }));
+    let resized = cache.resize((1 << 20) + 50 * LINE);
+    assert!(
+        matches!(resized, Err(AttachError::Resize(ResizeError::Unclean))),
+        "{resized:?}"
+    );
+    file.read(&mut out, 0, 0).expect("it works");
+    assert!(out == store.bytes(), "what others wrote");
 }
 
 #[test]

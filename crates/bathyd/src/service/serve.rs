@@ -133,6 +133,10 @@ impl Service {
         if !is_on_purpose("find mounts below", &source.dir) {
             check_mounts_below(&source, &claim)?;
         }
+        if let Some((live, uuid)) = cached.as_ref().map(|cached| cached.in_cache()) {
+            // Not since it was unmounted, if it was served before.
+            live.engine().set_stamped(uuid, true);
+        }
         let transport = self.config.transport;
         let (transport, mounted) =
             mount_over(transport, directory, &claim, &options, &flags).map_err(|error| {
@@ -186,6 +190,7 @@ impl Service {
     /// Ends a source at once that is mounted and must not be served. Users may have opened files of it by then, so the cache takes
     /// note as of any end.
     pub(super) fn withdraw(&self, alone: MutexGuard<'_, ()>, one: ServedDirectory) -> io::Result<()> {
+        one.info.set_stamped(false);
         let _detached = one.mounted.unmount();
         one.mounted.abort();
         self.lock().leaving.push(Leaving::new(&one.info));

@@ -58,6 +58,13 @@ impl SourceInfo {
         Some((problem, self.devices.hint()))
     }
 
+    /// Whether its files get stamps: not while it is mounted nowhere, or may be. This waits for no switch of the SSD.
+    pub(super) fn set_stamped(&self, is_stamped: bool) {
+        if let Some((cache, uuid)) = self.cached.as_ref().map(|cached| cached.in_cache()) {
+            cache.engine().set_stamped(uuid, is_stamped);
+        }
+    }
+
     /// What is at rest becomes durable and gets its stamps, which takes as long as the file system below does.
     pub(super) fn settle(&self) {
         if let Some((cache, uuid)) = self.cached.as_ref().map(|cached| cached.in_cache()) {
@@ -104,12 +111,13 @@ impl ServedDirectory {
         is_cut_off.then(|| *self.cut_off.get_or_init(Instant::now))
     }
 
-    /// Waits until it is over, at most for some seconds.
-    pub(super) fn end(self) {
+    /// Waits until it is over, at most for some seconds: whether it is. Else requests are under way.
+    pub(super) fn end(self) -> bool {
         let dir = self.info.source.dir.clone();
-        if let Err(error) = self.mounted.join_for(PATIENCE) {
+        self.mounted.join_for(PATIENCE).unwrap_or_else(|error| {
             eprintln!("bathyd: {}: {error}", dir.display());
-        }
+            true
+        })
     }
 }
 

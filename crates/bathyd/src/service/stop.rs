@@ -42,6 +42,7 @@ impl Service {
         let (has_one_ended, is_stopping) = (!ended.is_empty(), self.is_stopping.load(Ordering::Acquire));
         for one in ended {
             // A stop or somebody else unmounted it, and others may have changed files since.
+            one.info.set_stamped(false);
             state.leaving.push(Leaving::new(&one.info));
             let service = Arc::clone(self);
             let leave = move || {
@@ -101,7 +102,15 @@ impl Service {
     /// Waits for the end of a mount among [`State::leaving`], and drops what is not known of its files any more.
     pub(super) fn leave(&self, one: ServedDirectory) -> io::Result<()> {
         let info = Arc::clone(&one.info);
-        one.end();
+        if !one.end() {
+            eprintln!(
+                "bathyd: {}: what is under way does not end: what is cached of it is lost",
+                info.source.dir.display()
+            );
+            if let Some(cached) = &info.cached {
+                self.disown(&info.source.dir, cached);
+            }
+        }
         let left = info.containment.contain(|| {
             perhaps("leave", &info.source.dir);
             let in_cache = info.cached.as_ref().map(|cached| cached.in_cache());
@@ -148,6 +157,8 @@ impl Service {
         for one in state.served.iter().filter(|one| !one.mounted.has_ended()) {
             let unmounted = caught(|| {
                 perhaps("unmount", &one.info.source.dir);
+                // Who settles it still, or tidies, comes too late.
+                one.info.set_stamped(false);
                 one.mounted.unmount()
             });
             match unmounted.unwrap_or_else(panicked) {
@@ -234,8 +245,16 @@ impl Service {
         let place = place_of(&state, name)?;
         let one = &state.served[place];
         // The mount here does not know of files that are open in other mount namespaces.
+        one.info.set_stamped(false);
         let is_closed = one.info.open_files() == 0;
-        if is_closed && one.mounted.unmount_unused().map_err(|error| failed(&error))? {
+        let unmounted = if is_closed {
+            one.mounted.unmount_unused()
+        } else {
+            Ok(false)
+        };
+        // Else it is served on.
+        one.info.set_stamped(!matches!(unmounted, Ok(true)));
+        if unmounted.map_err(|error| failed(&error))? {
             one.end_unless_used();
             let one = state.served.remove(place);
             state.leaving.push(Leaving::new(&one.info));

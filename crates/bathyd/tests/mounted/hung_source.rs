@@ -1,10 +1,11 @@
 //! A source whose disk does not answer keeps no other from being served, and is served when it answers.
 
 use std::fs::{self, File};
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sys::signal::Signal;
@@ -17,6 +18,8 @@ use crate::ssd_faults::FailingSsd;
 struct HungFileSystem {
     dir: PathBuf,
     fault: Value,
+    /// Of its files where they are not served.
+    device: u64,
     // Fields are dropped in this order: below an unmounted disk a device is not known as ours, and would stay.
     _device: Loop,
     disk: FailingSsd,
@@ -33,8 +36,11 @@ impl HungFileSystem {
         }
         let dir = place.dir();
         let kind = Some("ext4");
-        mount(Some(&*device.0), &dir, kind, MsFlags::empty(), None::<&str>).expect("mounted");
+        // Its journal hangs only if it is asked for.
+        let options = Some("commit=300");
+        mount(Some(&*device.0), &dir, kind, MsFlags::empty(), options).expect("mounted");
         Some(Self {
+            device: fs::metadata(&dir).expect("mounted").dev(),
             dir,
             fault: Value::Null,
             _device: device,
@@ -76,7 +82,16 @@ fn source(daemon: &Daemon, name: &str) -> Value {
     found.cloned().unwrap_or(Value::Null)
 }
 
+/// What takes longer than this never happens.
+const PATIENCE: Duration = Duration::from_secs(300);
+
 const KEPT: &[u8] = b"cached";
+
+/// Changes the file, which need not be durable.
+fn write_to(file: &Path, bytes: &[u8]) {
+    let file = File::options().write(true).open(file).expect("a file");
+    file.write_all_at(bytes, 0).expect("written");
+}
 
 /// Reads the file `kept` of a source: whether the cache served it.
 fn is_hit(daemon: &Daemon, dir: &Path) -> bool {
@@ -128,7 +143,9 @@ fn stop_without(place: &Place, mut hung: HungFileSystem, mut daemon: Daemon, con
 }
 
 fn wait_until(mut happens: impl FnMut() -> bool) {
+    let until = Instant::now() + PATIENCE;
     while !happens() {
+        assert!(Instant::now() < until, "it does not happen");
         thread::sleep(Duration::from_millis(10));
     }
 }
@@ -234,6 +251,33 @@ fn a_stop_does_not_wait_for_a_source_that_hangs_when_it_is_left_and_is_a_clean_o
     // What was written is neither settled before the unmount nor made durable after it.
     hung.hang();
     stop_without(&place, hung, daemon, &config);
+}
+
+#[test]
+fn what_is_settled_after_the_unmount_and_was_changed_by_others_is_not_served_later() {
+    if is_skipped() {
+        return;
+    }
+    let place = Place::new();
+    place.ssd(16 << 20);
+    let Some(mut hung) = HungFileSystem::new(&place) else {
+        return;
+    };
+    let (mut daemon, config) = warm(&place, &hung);
+    let kept = hung.dir.join("kept");
+    write_to(&kept, KEPT);
+    wait_until(|| is_hit(&daemon, &hung.dir));
+    hung.hang_now();
+    daemon.signal(Signal::SIGTERM);
+    wait_until(|| fs::metadata(&hung.dir).is_ok_and(|dir| dir.dev() == hung.device));
+    write_to(&kept, b"others");
+    // Who settles it has waited for this.
+    hung.answer();
+    assert_eq!(daemon.wait(), Some(0));
+    let daemon = place.start(&config);
+    assert_eq!(fs::read(&kept).expect("served"), b"others");
+    assert!(is_hit(&daemon, &place.path("bare")));
+    daemon.stop();
 }
 
 #[test]
