@@ -435,7 +435,7 @@ def test_a_dead_monitor_a_wrong_address_and_one_without_quorum_are_told_apart(gu
             ended,
             "nothing listens at 127.0.0.1:9 ",
             f"a monitor listens at 127.0.0.1:{silent} but lets nobody in",
-            f"what listens at 127.0.0.1:{ssh} is no Ceph monitor",
+            f"what listens at 127.0.0.1:{ssh} is not a Ceph monitor",
             hint="mon_status",
         )
     guest.refused(connect(""), "names no monitor", hint="mon_host =")

@@ -103,7 +103,8 @@ def _objects(spans: Sequence[Span]) -> _Places:
         )
     if others:
         unseen.append(
-            f"Files that are no objects or have a hashed name: {others} of these; bathy cache files has them."
+            f"{others} of the busiest files are not shown: they are not objects, or their names are hashed. "
+            "bathy cache files shows them."
         )
     return columns, places, unseen
 

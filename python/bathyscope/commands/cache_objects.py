@@ -81,9 +81,11 @@ def cached_objects(
     ]
     others = {name for answer in answers.values() for name in map(source_name, answer["sources"])}
     if others := others - {device.source for device in devices}:
-        remarks.append(f"{', '.join(sorted(others))}: no BlueStore OSD that runs; its device would be open.")
+        remarks.append(f"{', '.join(sorted(others))}: not shown: no running BlueStore OSD has its device open.")
     if run.info.kind == "collect":
-        remarks.append("They were recorded in bursts, a part of the time.")
+        remarks.append(
+            "The run recorded operations in bursts only, so reads and writes are those of a part of its time."
+        )
     if span["slowest_count"]:
         remarks.append("Of some OSDs the run has only the slowest operations.")
     found: list[PlacedObject] = []

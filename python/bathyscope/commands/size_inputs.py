@@ -88,7 +88,7 @@ def _open_tables(
             missing = [name for name in OP_COLUMNS if name not in column_names]
             if missing:
                 raise UsageError(
-                    f"{path} is no table of operations: it has no column {missing[0]}",
+                    f"{path} is not a table of operations: it has no column {missing[0]}",
                     hint="the columns of `bathy schema op`; other traces are CSV or one of the formats of --format",
                 )
             rows += file.metadata.num_rows

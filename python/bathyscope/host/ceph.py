@@ -224,7 +224,7 @@ def _no_monitor(conf: str, timeout_s: float, monitors: Sequence[tuple[str, str]]
         "ceph": "a monitor listens at {} but lets nobody in: the monitors have no quorum, or it hangs",
         "refused": "nothing listens at {} (connection refused): the monitor is down, or the port is wrong",
         "silent": "{} does not answer at all: the address is wrong, or the machine or its network is down",
-        "no ceph": "what listens at {} is no Ceph monitor: the address is wrong",
+        "no ceph": "what listens at {} is not a Ceph monitor: the address is wrong",
     }
     seen = [
         words.get(state, "{} cannot be reached (" + state.replace("{", "") + "): the address is wrong").format(

@@ -28,9 +28,10 @@ def zoom(host: Host, session: CephSession, scope: Scope, wanted: Sequence[str]) 
     """
     if not mgr_counters.may_count(scope):
         is_there = mgr_counters.MODULE in scope.mgr_modules
-        why = f"too old (version {scope.mgr_module_version})" if is_there else "not enabled"
+        why = f"not asked: a client could end the manager through version {scope.mgr_module_version}"
         raise UsageError(
-            f"single objects of images are counted by the manager module bathyscope, which is {why}",
+            "single objects of images are counted by the manager module bathyscope, which is "
+            f"{why if is_there else 'not enabled'}",
             hint="bathy mgr install",
         )
     source = SOURCES["images"]

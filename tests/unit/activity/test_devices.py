@@ -129,7 +129,7 @@ def test_a_cluster_that_does_nothing_is_not_one_that_was_not_looked_at(recording
 def test_what_nothing_looked_at_is_not_called_idle(recording: Recording) -> None:
     recording.view("devices")
     for view in ("devices", "clients", "osds", "nodes", "pools"):
-        assert finding_of_view(recording.run, view).sentence.endswith(": no source of their I/O answered in this time.")
+        assert finding_of_view(recording.run, view).sentence.endswith(" was counted: no source answered in this time.")
 
 
 DISK = {"pool": "rbd", "namespace": "", "image": "disk"}

@@ -92,7 +92,7 @@ def test_every_view_is_of_the_operations(imported: tuple[RunDirectory, pa.Table]
     for name, view in VIEWS.items():
         finding = finding_of_view(run, name, image=image if view.of_image else None)
         assert finding.tables[0].rows or name in {"timeline", "health", "caches"}, name
-        assert "no source of their I/O answered" not in finding.sentence, name
+        assert "no source answered" not in finding.sentence, name
     objects = rows_of(finding_of_view(run, "objects", image=image), "reads", "writes")
     assert sum(map(sum, objects)) == sum(f".{image}." in str(name) for name in names)
     heats = {heat.name: heat for heat in KINDS["collect"].finding(run).heat_maps}

@@ -204,7 +204,7 @@ def test_a_dead_monitor_a_wrong_address_and_one_without_quorum_are_told_apart(
             connect(host, target(tmp_path, f"slow\nmon_host = {addresses}"), timeout_s=3)
     assert "nothing listens at 127.0.0.1:1" in raised.value.message
     assert f"a monitor listens at 127.0.0.1:{monitor} but lets nobody in" in raised.value.message
-    assert f"what listens at 127.0.0.1:{other} is no Ceph monitor" in raised.value.message
+    assert f"what listens at 127.0.0.1:{other} is not a Ceph monitor" in raised.value.message
     assert "::1:1" in raised.value.message
     assert "mon_status" in (raised.value.hint or "")
 

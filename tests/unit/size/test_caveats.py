@@ -50,6 +50,12 @@ def doubts(rows: list[CurvePoint], request_bytes_p99: float) -> dict[str, Caveat
 def test_a_sample_of_many_regions_is_noted_only() -> None:
     (caveat,) = caveats_of_sample([point(131_072, 64 * KIB)], 64 * KIB)
     assert (caveat.code, caveat.severity) == ("sampled", "note")
+    assert "rest on 131,072 lines in" in caveat.text
+
+
+def test_the_fewest_and_the_most_lines_are_said_where_they_differ() -> None:
+    caveat, *_ = caveats_of_sample([point(131_072), point(262_144)], 64 * KIB)
+    assert "rest on 131,072 to 262,144 lines in" in caveat.text
 
 
 def test_a_simulation_in_full_has_no_caveat() -> None:

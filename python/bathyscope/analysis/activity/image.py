@@ -76,7 +76,7 @@ class ImageBrief(View):
         sentence = (
             f"{image.name}: {reads:,} reads and {writes:,} writes{on_objects} of {len(nodes)} {nodes_word}."
             if image.rows
-            else f"Nothing was seen of single objects of {image.name}."
+            else f"No object of {image.name} was counted."
         )
         tables_shown = [Table("touched_objects", "objects with I/O", _COLUMNS, tuple(cells))]
         unseen = [*image.remarks, *timed.remarks(of_image, question)]

@@ -23,7 +23,7 @@ from bathyscope.units import format_bytes
 DEFAULT_OBJECT_BYTES = 4 << 20
 _COUNTED = ("read_count", "write_count", "read_bytes", "write_bytes")
 NOTHING = (
-    "Single objects are not known: a recording has those of the images that are named "
+    "Single objects are not counted: a recording has those of the images that are named "
     "(`bathy collect --image`), a deep one a sample of all (`--depth deep`), imported OSD logs have all "
     "(`bathy import osd-log`)."
 )

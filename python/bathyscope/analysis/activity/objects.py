@@ -70,7 +70,7 @@ class Objects(View):
             )
             for row in rows
         ]
-        sentence = f"Nothing was seen of single objects of {image.name}."
+        sentence = f"No object of {image.name} was counted."
         if rows:
             first = rows[0]
             share = format_percent((first["read_count"] + first["write_count"]) / max(1, image.ops))

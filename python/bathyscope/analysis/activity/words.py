@@ -137,7 +137,7 @@ def standing_out(what: str, names: Sequence[str], ops: Sequence[float], seconds:
     total = float(np.sum(ops)) if len(ops) else 0.0
     if total == 0:
         if math.isinf(seconds):
-            return f"No {what} was counted: no source of their I/O answered in this time."
+            return f"The I/O of no {what} was counted: no source answered in this time."
         return f"No {what} did any I/O."
     if len(ops) == 1:
         return f"One {what} did all of the I/O: {names[0]}, {_rate(total, seconds)}."

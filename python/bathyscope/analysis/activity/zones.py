@@ -73,7 +73,7 @@ class Zones(View):
                     sum(row["write_bytes"] for row in inside),
                 )
             )
-        sentence = f"Nothing was seen of zones of {image.name}."
+        sentence = f"No zone of {image.name} was counted."
         if image.rows:
             busiest = max(cells, key=lambda row: row[4] + row[6])
             share = format_percent((busiest[4] + busiest[6]) / max(1, reads + writes))

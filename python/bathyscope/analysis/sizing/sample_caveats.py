@@ -26,8 +26,9 @@ def caveats_of_sample(rows: Sequence[CurvePoint], request_bytes_p99: float) -> l
     if not sampled:
         return []
     region = format_size_short(min(_region(row) for row in sampled))
-    lines = f"{min(map(_lines, sampled)):,} to {max(map(_lines, sampled)):,} lines"
-    text = f"curves of a sample rest on {lines} in whole regions of {region} or more"
+    least, most = (f"{bound(map(_lines, sampled)):,}" for bound in (min, max))
+    lines = least if least == most else f"{least} to {most}"
+    text = f"curves of a sample rest on {lines} lines in whole regions of {region} or more"
     # A size that holds every line was simulated in full beside others that were not.
     parts = [row for row in sampled if _lines(row) * row.line_bytes < row.working_set_bytes]
     # What is said of long requests holds the more for those that cross a boundary.
