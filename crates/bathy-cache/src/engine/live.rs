@@ -33,7 +33,7 @@ use crate::store::BlockStore;
 use crate::store::ssd::Ssd;
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicBool, Ordering};
-use crate::sync::{if_free, lock};
+use crate::sync::lock;
 
 /// Requests are kept waiting so long at most for others that are under way.
 pub const PAUSE_MAX: Duration = Duration::from_secs(15);
@@ -41,18 +41,12 @@ pub const PAUSE_MAX: Duration = Duration::from_secs(15);
 /// file another time than its stamp has, the clock must have ticked since.
 const TIMESTAMP_TICK: Duration = Duration::from_millis(20);
 
-/// A flush that is under way when its file is given to another engine is waited for so long.
-const FLUSH_MAX: Duration = Duration::from_secs(1);
-
 /// Why the SSD could not be left.
 #[derive(Debug, thiserror::Error)]
 pub enum DetachError {
     /// Those of these sources, as far as that is known. Nothing has changed.
     #[error("what is under way does not end")]
     Busy(Vec<Uuid>),
-    /// That of this source. Files are served without an SSD, and what it has is void.
-    #[error("a disk stopped answering while the SSD was left, which is void now")]
-    Late(Uuid),
     /// A file cannot be asked for its size, the generation store cannot be written, or the cache was stopped. Nothing has changed.
     #[error("the files cannot be served without the SSD: {0}")]
     Io(#[from] io::Error),
@@ -265,16 +259,14 @@ impl LiveCache {
         self.paused(pause, |current, files| {
             flush_paused(&engine, pause)?;
             let (bare, given) = self.without_ssd(&engine, current, files)?;
-            let left = self.stop_for_switch(&engine, pause);
-            match left {
-                Ok(true) => thread::sleep(TIMESTAMP_TICK),
-                Ok(false) | Err(DetachError::Late(_)) => {}
-                Err(error) => return Err(error),
+            let is_clean = self.stop_for_switch(&engine)?;
+            if is_clean {
+                thread::sleep(TIMESTAMP_TICK);
             }
             current.bare = Arc::clone(&bare);
             current.ssd = None;
             self.give(files, given, bare);
-            left
+            Ok(is_clean)
         })?
     }
 
@@ -294,20 +286,16 @@ impl LiveCache {
 
     /// Stops an engine for which there is another one already, and leaves its SSD alone. Whether the stop is a clean one; else
     /// the SSD is void.
-    fn stop_for_switch(&self, engine: &Arc<Engine>, pause: Duration) -> Result<bool, DetachError> {
-        let stopped = stopped_within(engine, pause);
-        let is_clean = *stopped.as_ref().unwrap_or(&false);
+    fn stop_for_switch(&self, engine: &Engine) -> io::Result<bool> {
+        let (is_clean, _) = engine.stop_and_keep_errors();
         if !is_clean {
-            // Before the disk answers that was too late: the stop goes on then.
             engine.bypass()?;
         }
         engine.ssd.close();
-        if stopped.is_ok() {
-            // Before the next engine takes as much.
-            engine.release();
-        }
+        // Before the next engine takes as much.
+        engine.release();
         *lock(&self.left) = is_clean.then(|| engine.content());
-        stopped
+        Ok(is_clean)
     }
 
     /// Takes an SSD. One that is in use is left before. If it is the one that was left, all that was not changed since is
@@ -420,12 +408,12 @@ impl LiveCache {
     /// Stops an engine, changes what its SSD holds, and opens it again, whether that could be changed or not.
     fn reopened(
         &self,
-        engine: &Arc<Engine>,
+        engine: &Engine,
         ssd: &Arc<dyn BlockStore>,
         options: &Options,
         change: impl FnOnce(&Ssd) -> Result<(), AttachError>,
     ) -> Result<(Opened, Result<(), AttachError>), AttachError> {
-        if !self.stop_for_switch(engine, PAUSE_MAX)? {
+        if !self.stop_for_switch(engine)? {
             return Err(ResizeError::Unclean.into());
         }
         *lock(&self.left) = None;
@@ -484,7 +472,7 @@ impl LiveCache {
     /// The switch: from here on requests go to `engine`.
     fn give(&self, files: &mut [Paused<'_>], given: Vec<CachedFile>, engine: Arc<Engine>) {
         for (Paused { handle, file }, next) in files.iter_mut().zip(given) {
-            let kept = taken_flush_error(file.state());
+            let kept = lock(&file.state().flush_error).take();
             if kept.is_some() {
                 *lock(&next.state().flush_error) = kept;
             }
@@ -538,43 +526,6 @@ fn within(
         Err(RecvTimeoutError::Disconnected) => thread
             .join()
             .map_or_else(|panic| resume_unwind(panic), |_| Ok(())),
-    }
-}
-
-/// Stops an engine: whether the stop is a clean one. It goes on if a disk takes longer than `limit` for one file.
-fn stopped_within(engine: &Arc<Engine>, limit: Duration) -> Result<bool, DetachError> {
-    let (tell, told) = mpsc::channel();
-    let engine = Arc::clone(engine);
-    let stop = move || {
-        let (is_clean, _) = engine.stop_and_keep_errors(&|source| {
-            let _nobody_waits = tell.send(source);
-        });
-        is_clean
-    };
-    let thread = thread::Builder::new().name("stop".to_owned()).spawn(stop)?;
-    // The SSD has deadlines of its own.
-    let mut next = told.recv().ok().flatten();
-    while let Some(source) = next {
-        next = match told.recv_timeout(limit) {
-            Err(RecvTimeoutError::Timeout) => return Err(DetachError::Late(source)),
-            told => told.ok().flatten(),
-        };
-    }
-    thread.join().map_or_else(|panic| resume_unwind(panic), Ok)
-}
-
-/// The error of a flush that nobody was told of. That of one that does not end would be told to nobody: it counts as failed.
-fn taken_flush_error(file: &FileState) -> Option<io::Error> {
-    let until = Instant::now() + FLUSH_MAX;
-    loop {
-        if let Some(mut kept) = if_free(file.flush_error.try_lock()) {
-            return kept.take();
-        }
-        if Instant::now() > until {
-            file.failed_flushes.fetch_add(1, Ordering::AcqRel);
-            return Some(io::Error::new(io::ErrorKind::TimedOut, "a flush does not end"));
-        }
-        thread::sleep(FLUSH_MAX / 100);
     }
 }
 

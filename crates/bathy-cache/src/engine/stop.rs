@@ -6,7 +6,7 @@ use std::sync::{Arc, PoisonError};
 use crate::engine::Engine;
 use crate::engine::shard::Shard;
 use crate::engine::shard_state::Model;
-use crate::format::{StateBlock, Superblock, Uuid, entries_per_block};
+use crate::format::{StateBlock, Superblock, entries_per_block};
 use crate::index::files::FileState;
 use crate::mutant::{Mutant, is_made};
 use crate::store::ssd::Area;
@@ -20,7 +20,7 @@ impl Engine {
     /// # Errors
     /// Those of a file's flush, unchanged; the stop is not a clean one then.
     pub fn stop(&self) -> io::Result<bool> {
-        let (is_clean, files) = self.stop_and_keep_errors(&|_| {});
+        let (is_clean, files) = self.stop_and_keep_errors();
         let kept = files.iter().find_map(|file| lock(&file.flush_error).take());
         kept.map_or(Ok(is_clean), Err)
     }
@@ -28,9 +28,8 @@ impl Engine {
     /// Stops: whether the stop is a clean one, and the files, which have the errors of their flushes.
     ///
     /// Sources that were abandoned are not waited for: no start believes what the SSD has of them, so it is no matter what of them is
-    /// still under way, and their disks may never answer. `waits` is told whose disk is waited for from now on, and `None` when that is
-    /// over.
-    pub(crate) fn stop_and_keep_errors(&self, waits: &dyn Fn(Option<Uuid>)) -> (bool, Vec<Arc<FileState>>) {
+    /// still under way, and their disks may never answer.
+    pub(crate) fn stop_and_keep_errors(&self) -> (bool, Vec<Arc<FileState>>) {
         let _alone = self.tidying.write().unwrap_or_else(PoisonError::into_inner);
         if self.is_stopped.swap(true, Ordering::AcqRel) {
             return (false, Vec::new());
@@ -38,16 +37,11 @@ impl Engine {
         // Nobody attaches a file or begins to tidy from here on. What is under way ends.
         let mut sources = self.all_sources();
         sources.retain(|(_, source)| !source.is_abandoned());
-        let tidied = sources.iter().map(|(uuid, source)| {
-            waits(Some(*uuid));
-            lock(&source.tidying)
-        });
+        let tidied = sources.iter().map(|(_, source)| lock(&source.tidying));
         let _tidied: Vec<_> = tidied.collect();
         let mut open = self.wait_for_claims().all_open();
         open.retain(|file| !file.source.is_abandoned());
-        let waits_for = |file: &FileState| waits(Some(*file.identity.source()));
         for file in open.iter().filter(|_| !is_made(Mutant::StopWaitsForNobody)) {
-            waits_for(file);
             drop(file.gate.write().unwrap_or_else(PoisonError::into_inner));
         }
         let mut unflushed = std::mem::take(&mut *lock(&self.unflushed));
@@ -55,7 +49,6 @@ impl Engine {
         unflushed.retain(|_, file| !file.source.is_abandoned());
         // All of them, whatever happens to one.
         for file in unflushed.values() {
-            waits_for(file);
             let _kept_in_the_file = self.make_durable(file, || file.store.flush());
         }
         let files: Vec<Arc<FileState>> = open.iter().chain(unflushed.values()).cloned().collect();
@@ -63,10 +56,8 @@ impl Engine {
         // After the last write, and before anybody else's.
         let mut is_trusted = is_sound;
         for file in files.iter().filter(|_| is_sound) {
-            waits_for(file);
             is_trusted &= self.note_stamp(file);
         }
-        waits(None);
         let is_clean = is_trusted && !self.has_lost_writes() && self.store_state().is_some();
         if self.ssd.is_given_up() {
             // What it was sent may still reach it. If the generation store fails the stop is no clean one all the same.

@@ -26,15 +26,7 @@ impl Engine {
     /// and then [`Engine::tidy_shared`].
     pub fn tidy(&self) -> bool {
         for (_, source) in self.all_sources() {
-            // Nobody waits for who waits for the disk of one that was abandoned.
-            let idle = if source.is_abandoned() {
-                if_free(source.tidying.try_lock())
-            } else {
-                Some(lock(&source.tidying))
-            };
-            if let Some(mut idle) = idle {
-                self.make_source_durable(&source, &mut idle);
-            }
+            self.make_source_durable(&source, &mut lock(&source.tidying));
         }
         self.tidy_shared()
     }

@@ -52,18 +52,13 @@ fn a_source_that_was_distrusted_is_not_waited_for_when_the_ssd_changes() {
         .expect("the backing works");
     file.write(&[1; UNIT as usize], 0, 0).expect("the backing works");
     let source = *identity(1).source();
+    cache
+        .with_engine(|engine| engine.distrust_source(&source))
+        .expect("the witness works");
     world.backing.set_fault(Fault::Hang(0));
     let (done, is_done) = mpsc::channel();
     let bytes = (1 << 20) + 50 * LINE;
     thread::scope(|scope| {
-        let engine = cache.engine();
-        scope.spawn(move || (0..3).for_each(|_| engine.tidy_source(&source)));
-        while world.backing.operations() == 0 {
-            thread::yield_now();
-        }
-        cache
-            .with_engine(|engine| engine.distrust_source(&source))
-            .expect("the witness works");
         scope.spawn(|| {
             cache.resize(bytes).expect("nothing is asked of the backing");
             cache.with_engine(|engine| engine.set_mode(&source, SourceMode::Cached(WriteMode::Allocate)));

@@ -15,8 +15,6 @@ use crate::common::{
     create_options, identity,
 };
 
-/// Whoever takes longer than this hangs.
-const PATIENCE: Duration = Duration::from_secs(120);
 const THREADS: u64 = 3;
 const BYTES: u64 = 1 << 20;
 
@@ -471,44 +469,6 @@ fn a_disk_that_hangs_after_a_write_that_came_before_the_pause_keeps_the_others_n
     answered.expect("others are served while the disk hangs");
     assert_busy(&switched);
     assert!(cache.detach_ssd(PAUSE_MAX).expect("nothing fails"));
-}
-
-#[test]
-fn a_disk_that_hangs_while_the_ssd_is_left_keeps_no_other_waiting_and_what_it_may_have_lost_is_told() {
-    let world = World::new(BYTES, 24, 2);
-    let (cache, good) = warm_file(&world, world.backing.clone(), false);
-    let slow_identity = FileIdentity::new(*b"slow source uuid", &[1]).expect("it is short enough");
-    let slow_store = MemoryStore::new(vec![1; BYTES as usize]);
-    let slow = cache.attach(slow_identity.clone(), slow_store.clone(), false);
-    let slow = slow.expect("the backing works");
-    let mut line = vec![0; LINE as usize];
-    slow.read(&mut line, 0, 0).expect("the backing works");
-    // Nothing of it waits to be made durable: the stop is the first to ask its disk.
-    slow_store.set_fault(Fault::Hang(0));
-    std::thread::scope(|scope| {
-        let (tell, told) = std::sync::mpsc::channel();
-        let cache = &cache;
-        scope.spawn(move || tell.send(cache.detach_ssd(Duration::from_millis(100))));
-        let left = told.recv_timeout(PATIENCE);
-        let served = left.is_ok().then(|| good.read(&mut line, 0, 0));
-        slow_store.release();
-        let left = left.expect("it does not wait for the disk");
-        assert!(
-            matches!(left, Err(DetachError::Late(source)) if source == *slow_identity.source()),
-            "{left:?}"
-        );
-        served.expect("it was asked").expect("its disk works");
-    });
-    assert!(!cache.has_ssd() && !cache.has_left_cleanly());
-    // Nobody knows what became of the flush.
-    assert_eq!([slow.flush().is_err(), slow.flush().is_err()], [true, false]);
-    assert_eq!([slow.failed_flushes(), good.failed_flushes()], [1, 0]);
-    for file in [&slow, &good] {
-        file.write(&[9; UNIT as usize], 0, 1).expect("the backing works");
-    }
-    let _bare = cache.stop().expect("the backing works");
-    drop((slow, good, cache));
-    assert_eq!(world.open().recovery, Recovery::Cold(ColdReason::Generation));
 }
 
 #[test]

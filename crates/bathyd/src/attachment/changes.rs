@@ -261,7 +261,6 @@ impl EngineCache {
     pub(crate) fn shown(&self, error: &DetachError) -> String {
         match error {
             DetachError::Busy(sources) => format!("{error}: {} does not answer", self.disks_of(sources)),
-            DetachError::Late(source) => format!("{error}: {}", self.disks_of(&[*source])),
             _ => error.to_string(),
         }
     }
@@ -269,7 +268,6 @@ impl EngineCache {
     fn detach_failure(&self, error: &DetachError) -> Failure {
         let hint = match error {
             DetachError::Busy(_) => "look at that disk, and repeat it when it answers",
-            DetachError::Late(_) => "look at that disk; bathy cache status says what becomes of the SSD",
             DetachError::Io(_) => "see the log of bathyd",
             DetachError::Panicked => "the log of bathyd says where: report it",
         };
