@@ -22,7 +22,7 @@ from bathyscope.commands.options import (
     WorkspaceOption,
 )
 from bathyscope.commands.talk import say
-from bathyscope.errors import BathyscopeError, CacheDownError, UsageError
+from bathyscope.errors import BathyscopeError, UsageError
 from bathyscope.units import parse_seconds
 
 if TYPE_CHECKING:
@@ -125,8 +125,7 @@ def _report(  # noqa: PLR0917 - what the options say
             return None
         return finding
 
-    snapshots_of = _all_snapshots if name == "status" else _snapshots
-    _show(daemons, cache, source, interval_s, output, finding_of, snapshots_of=snapshots_of, table=table)
+    _show(daemons, cache, source, interval_s, output, finding_of, of_all=name == "status", table=table)
 
 
 def _show(  # noqa: PLR0917 - what the options say
@@ -136,22 +135,23 @@ def _show(  # noqa: PLR0917 - what the options say
     interval_s: float | None,
     output: Output,
     finding_of: Callable[[list[Snapshot], list[str]], ActivityFinding | None],
-    snapshots_of: Callable[..., tuple[list[Snapshot], list[str]]] | None = None,
+    *,
+    of_all: bool = False,
     table: str | None = None,
 ) -> None:
     """Print the finding of the daemons that are up, once or after each interval; a watch sees them come and go.
 
-    With `_all_snapshots` of all caches: the exit code is 1 if one of them, or of their sources, is not served.
+    `of_all`: those of caches that are down, too; the exit code is 1 if one of them, or of their sources, is not served.
     """
     from bathyscope import views
+    from bathyscope.cache.states import sentence, snapshots_of, snapshots_of_all
 
     if interval_s is not None and not 1 <= interval_s <= 60:
         raise UsageError(f"--interval must be from 1s to 60s (got {interval_s:g} s)", hint="--interval 5s")
     is_first = True
     for turn in itertools.count():
-        snapshots, remarks = (snapshots_of or _snapshots)(
-            daemons, may_be_down=cache is None or turn > 0, may_all_be_down=turn > 0
-        )
+        look = snapshots_of_all if of_all else snapshots_of
+        snapshots, remarks = look(daemons, may_be_down=cache is None or turn > 0, may_all_be_down=turn > 0)
         if turn == 0:
             _check_source(source, snapshots)
         finding = None
@@ -161,11 +161,11 @@ def _show(  # noqa: PLR0917 - what the options say
             # It ended between two questions, or does not answer.
             if turn == 0:
                 raise
-            remarks.append(_sentence(error))
+            remarks.append(sentence(error))
         if interval_s is None:
             if finding is not None:
                 views.render(finding, output, table=table)
-            if snapshots_of is _all_snapshots and not all(snapshot.is_served(source) for snapshot in snapshots):
+            if of_all and not all(snapshot.is_served(source) for snapshot in snapshots):
                 raise typer.Exit(1)
             return
         if finding is not None:
@@ -225,6 +225,7 @@ def objects(  # noqa: PLR0917 - one parameter for each option
     """See _OBJECTS_HELP."""
     if recording is not None:
         from bathyscope import views
+        from bathyscope.cache.states import snapshots_of
         from bathyscope.commands.cache_objects import cached_objects
         from bathyscope.commands.targets import find_target
         from bathyscope.store import Workspace
@@ -234,7 +235,7 @@ def objects(  # noqa: PLR0917 - one parameter for each option
         target = find_target(lab=lab, conf=conf, client=client, keyring=keyring)
         run = Workspace(workspace).open_run(recording)
         daemons = _daemons(root, cache)
-        snapshots, remarks = _snapshots(daemons, may_be_down=cache is None)
+        snapshots, remarks = snapshots_of(daemons, may_be_down=cache is None)
         _check_source(source, snapshots)
         answers = _asked(daemons, snapshots, query="files", limit=_FILES_OF_AN_OSD, **_only(source))
         up = [daemon for daemon in daemons if daemon.name in answers]
@@ -307,11 +308,12 @@ def metrics(
     """Print the counters of all reports as Prometheus text, or serve them."""
     from bathyscope.cache.curves import curves
     from bathyscope.cache.metrics import CONTENT_TYPE, exposition
+    from bathyscope.cache.states import sentence, snapshots_of
 
     daemons = _daemons(root, cache)
 
     def text() -> str:
-        snapshots, remarks = _snapshots(daemons, may_be_down=True, may_all_be_down=True)
+        snapshots, remarks = snapshots_of(daemons, may_be_down=True, may_all_be_down=True)
         curves_shown = []
         for daemon in daemons:
             try:
@@ -319,7 +321,7 @@ def metrics(
                     curves_shown += curves(name, answer)[0]
             except BathyscopeError as error:
                 # It ended since, or is another version: what is known is shown.
-                remarks.append(f"{daemon.name}: {_sentence(error)}")
+                remarks.append(f"{daemon.name}: {sentence(error)}")
         if remarks and listen is None:
             say("\n".join(remarks))
         return exposition(snapshots, [daemon.name for daemon in daemons], curves_shown)
@@ -350,65 +352,6 @@ def _names(places: Places, cache: str | None) -> list[str]:
         return places.names()
     # An unknown name is an error of its own, and not a daemon that is down.
     return [places.check(cache)]
-
-
-def _snapshots(
-    daemons: list[Daemon], *, may_be_down: bool, may_all_be_down: bool = False
-) -> tuple[list[Snapshot], list[str]]:
-    """Ask all daemons; return what they said, and a remark for each that is not there."""
-    from bathyscope.cache import directory as directories
-
-    snapshots: list[Snapshot] = []
-    problems: list[BathyscopeError] = []
-    for daemon in daemons:
-        try:
-            snapshots.append(_snapshot(daemon))
-        except CacheDownError as error:
-            problems.append(directories.problem_of(daemon) or error)
-        except BathyscopeError as error:
-            problems.append(error)
-    if (problems and not may_be_down) or (not snapshots and not may_all_be_down):
-        raise problems[0]
-    return snapshots, [_sentence(problem) for problem in problems]
-
-
-def _snapshot(daemon: Daemon) -> Snapshot:
-    from bathyscope.cache.snapshots import Snapshot
-
-    return Snapshot(daemon.name, daemon.host.now_ns(), daemon.status())
-
-
-def _all_snapshots(daemons: list[Daemon], **_: bool) -> tuple[list[Snapshot], list[str]]:
-    """Ask all daemons; return what they said, or what is known of a cache whose daemon says nothing."""
-    from bathyscope.cache import directory as directories
-    from bathyscope.cache.snapshots import Snapshot
-
-    snapshots: list[Snapshot] = []
-    for daemon in daemons:
-        now_ns, config, problem = daemon.host.now_ns(), None, None
-        try:
-            # As bathyd does: a source that is not understood is not served, and the others are.
-            config = daemon.places.load(daemon.name)
-        except BathyscopeError as error:
-            problem = error
-        try:
-            snapshot = _snapshot(daemon)
-            snapshot = snapshot if config is None else snapshot.with_sources_of(config)
-        except CacheDownError as error:
-            killed = directories.problem_of(daemon)
-            state = "unusable" if config is None else "stopped" if killed is None else "killed"
-            snapshots.append(
-                Snapshot.of_down(daemon.name, now_ns, state, _sentence(problem or killed or error), config)
-            )
-            continue
-        except BathyscopeError as error:
-            snapshot = Snapshot.of_down(daemon.name, now_ns, "no answer", _sentence(error), config)
-        snapshots.append(snapshot if problem is None else snapshot.with_bad_configuration(_sentence(problem)))
-    return snapshots, []
-
-
-def _sentence(error: BathyscopeError) -> str:
-    return f"{error.message[:1].upper()}{error.message[1:]}; {error.hint or 'look at its log'}."
 
 
 def _check_source(source: str | None, snapshots: list[Snapshot]) -> None:
