@@ -68,8 +68,8 @@ def series_of(step: Step, tables: Tables, points_max: int = POINTS_MAX) -> Itera
         devices = with_limits(devices, table_of(tables, "cgroup_sample"))
         limits = [devices.column(name) for name in ("read_limit_ratio", "write_limit_ratio")]
         use = pc.coalesce(pc.max_element_wise(*limits), devices.column("busy_ratio"))
-        use_of = devices.append_column("ratio", use)
-        yield from _of_top_subjects(step, use_of, ("role", "ratio", "device_utilization"), points_max)
+        with_use = devices.append_column("ratio", use)
+        yield from _of_top_subjects(step, with_use, ("role", "ratio", "device_utilization"), points_max)
     process = table_of(tables, "process_sample")
     if process.num_rows:
         spent = pc.add(process.column("cpu_user_s"), process.column("cpu_system_s"))

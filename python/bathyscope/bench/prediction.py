@@ -151,10 +151,10 @@ def _expected_s(steps: Sequence[StepSpec], changes: Sequence[PlannedChange]) -> 
 
 def _between(plan: Plan, steps: Sequence[StepSpec], scope: Scope, context: LayerContext) -> list[PlannedChange]:
     """Return what leads from phase to phase of `steps`."""
-    phases_of = {phase.name: phase for phase in plan.phases}
+    phase_by_name = {phase.name: phase for phase in plan.phases}
     warm_s = {phase.name: _warming_s(phase, steps, scope, context) for phase in plan.phases if phase.warm}
     osds = [f"osd.{osd}" for osd in under_test(scope, steps)]
-    return phases.planned([phases_of[name] for _, name in _blocks(steps)], osds, warm_s, context.target)
+    return phases.planned([phase_by_name[name] for _, name in _blocks(steps)], osds, warm_s, context.target)
 
 
 def _warming_s(phase: Phase, steps: Sequence[StepSpec], scope: Scope, context: LayerContext) -> tuple[float, float]:

@@ -137,11 +137,11 @@ def _placed(  # noqa: PLR0917 - who is asked, for what
     """Ask an OSD where objects lie and a cache what it has of them; leave out those that the OSD does not have."""
     extents = places(session, osd, list(names.values()), show)
     located = [recorded_object for recorded_object, name in names.items() if name in extents]
-    extents_of = [extents[names[recorded_object]] for recorded_object in located]
-    cached = cached_bytes(daemon.ask, device.source, device.handle, extents_of)
+    located_extents = [extents[names[recorded_object]] for recorded_object in located]
+    cached = cached_bytes(daemon.ask, device.source, device.handle, located_extents)
     return [
         PlacedObject(device.source, recorded_object, sum(length for _, length in lies), count)
-        for recorded_object, lies, count in zip(located, extents_of, cached, strict=True)
+        for recorded_object, lies, count in zip(located, located_extents, cached, strict=True)
     ]
 
 

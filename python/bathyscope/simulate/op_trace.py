@@ -99,13 +99,13 @@ class OpTrace(BlockTrace):
             self._requests = self._ordered(self._taken(progress), _REQUESTS, "time_ns")
             self.fit_objects(self._object_end_bytes)
         rows = 0
-        size_of = np.array([self._sizes.get(image, self.object_bytes) for image in self._images], np.uint64)
+        sizes = np.array([self._sizes.get(image, self.object_bytes) for image in self._images], np.uint64)
         # An image of more objects than fit in 2^60 bytes would not fit any cluster; the name is hostile or not RBD's.
-        most_of = np.uint64(1 << 60) // size_of - np.uint64(1)
+        most = np.uint64(1 << 60) // sizes - np.uint64(1)
         for batch in self._requests:
             time_ns, number, start, *others = (batch.column(name).to_numpy() for name in _REQUESTS.names)
             volume = batch.column("volume").to_numpy()
-            offset_bytes = (number & most_of[volume]) * size_of[volume] + start
+            offset_bytes = (number & most[volume]) * sizes[volume] + start
             into.add_requests(time_ns, offset_bytes, *others, threads=threads)
             rows += batch.num_rows
             if progress is not None:

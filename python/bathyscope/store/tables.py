@@ -154,9 +154,9 @@ def scan(
     with opened(paths, columns=len(full)) as names:
         with store_errors("read", paths[0].parent):
             dataset = ds.dataset(names, schema=full, format="parquet")
-        path_of = dict(zip(names, paths, strict=True))
+        path_by_name = dict(zip(names, paths, strict=True))
         for fragment in dataset.get_fragments():
-            path = path_of[fragment.path]
+            path = path_by_name[fragment.path]
             with store_errors("read", path):
                 _check(str(path), fragment.physical_schema, full)
         with store_errors(f"read {name} in", paths[0].parent):

@@ -14,12 +14,12 @@ from bathyscope.store import duck
 
 def in_windows(tables: Tables, windows: Sequence[Window]) -> list[dict[str, pa.Table]]:
     """Return for each window those of the tables that are samples and have rows in it, cut to it."""
-    rows_of: list[dict[str, pa.Table]] = [{} for _ in windows]
+    cut_tables: list[dict[str, pa.Table]] = [{} for _ in windows]
     wanted = queries([name for name, table in tables.items() if table.num_rows], windows)
     for name, answer in duck.query_tables(tables, wanted).items():
         for number, rows in by_window(answer).items():
-            rows_of[number][name] = rows
-    return rows_of
+            cut_tables[number][name] = rows
+    return cut_tables
 
 
 def of_steps(tables: Tables, steps: Sequence[Step] | None = None) -> dict[int, dict[str, pa.Table]]:
@@ -30,9 +30,9 @@ def of_steps(tables: Tables, steps: Sequence[Step] | None = None) -> dict[int, d
     steps = from_table(Step, table_of(tables, Step.TABLE)) if steps is None else steps
     always = {name: table for name, table in tables.items() if name == EnvironmentFact.TABLE}
     samples = in_windows(tables, [of_step(step) for step in steps])
-    tables_of = {step.step_index: {**always, **sampled} for step, sampled in zip(steps, samples, strict=True)}
+    tables_by_step = {step.step_index: {**always, **sampled} for step, sampled in zip(steps, samples, strict=True)}
     for name, table in tables.items():
         for index, rows in by_step(table).items() if "step_index" in table.column_names else ():
-            if index in tables_of:
-                tables_of[index][name] = rows
-    return tables_of
+            if index in tables_by_step:
+                tables_by_step[index][name] = rows
+    return tables_by_step

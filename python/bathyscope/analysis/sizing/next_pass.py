@@ -74,7 +74,7 @@ def _options(state: _State) -> Wanted:
     if best is None or not state.question.spec.vary:
         return ()
     simulated = {_configuration(curve) for curve in whole_curves(state.curves)}
-    sizes_of: dict[tuple[int, int, str, str], set[int]] = {}
+    sizes_by_configuration: dict[tuple[int, int, str, str], set[int]] = {}
     for start in _starts(best, state):
         for configuration in _neighbours(start, state.question):
             if configuration not in simulated:
@@ -83,10 +83,10 @@ def _options(state: _State) -> Wanted:
                 is_same = policy == best.curve.policy
                 points = (best.point, best.most or best.point)
                 sizes = {(p.size_bytes if is_same else p.flash_bytes) // line * line for p in points} - {0}
-                sizes_of.setdefault(configuration, set()).update(sizes)
+                sizes_by_configuration.setdefault(configuration, set()).update(sizes)
     return tuple(
         WantedSizes(CurveKey("all", "all", line, policy), tuple(sorted(sizes)), Admission.of(admission), fetch)
-        for (line, fetch, policy, admission), sizes in sizes_of.items()
+        for (line, fetch, policy, admission), sizes in sizes_by_configuration.items()
         if sizes
     )
 

@@ -177,9 +177,9 @@ def ceilings(account: Account) -> Iterator[object]:
 def _ceiling(ceiling: Ceiling) -> tuple[Any, ...]:
     names = (ceiling.words, ceiling.resource, ceiling.subject, ceiling.host)
     demand, capacity = words.demand_text(ceiling.demand), words.capacity_text(ceiling)
-    figures_of = (ceiling.demand, ceiling.capacity, ceiling.demand.unit, ceiling.source, ceiling.iops, ceiling.reached)
+    cells = (ceiling.demand, ceiling.capacity, ceiling.demand.unit, ceiling.source, ceiling.iops, ceiling.reached)
     short = shortened(labels.clean(ceiling.words), _NAME_LENGTH)
-    return short, *names, demand, capacity, *figures_of, ceiling.binding
+    return short, *names, demand, capacity, *cells, ceiling.binding
 
 
 def _joined(names: Sequence[str]) -> str:
