@@ -104,7 +104,10 @@ fn start_limit<'a, D: Deserializer<'a>>(deserializer: D) -> Result<u64, D::Error
 }
 
 fn stop_limit<'a, D: Deserializer<'a>>(deserializer: D) -> Result<u64, D::Error> {
-    at_most("stop_limit_s", HOUR_S, deserializer)
+    let seconds = at_most("stop_limit_s", HOUR_S, deserializer)?;
+    // With none no disk answers in time, and each stop would lose all that is cached.
+    let problem = || D::Error::custom(format!("stop_limit_s must be at least 1 (got {seconds})"));
+    Some(seconds).filter(|&seconds| seconds > 0).ok_or_else(problem)
 }
 
 /// A number that is added to others later, or so many of something are made.
@@ -287,7 +290,7 @@ mod tests {
         };
         assert_eq!(with(r#""threads": 1024"#), Ok((1024, 30, 30)));
         assert_eq!(with(r#""start_limit_s": 3600"#), Ok((32, 3600, 30)));
-        assert_eq!(with(r#""stop_limit_s": 0"#), Ok((32, 30, 0)));
+        assert_eq!(with(r#""stop_limit_s": 1"#), Ok((32, 30, 1)));
         for (field, problem) in [
             (r#""threads": 1025"#, "threads must be at most 1024 (got 1025)"),
             (
@@ -298,6 +301,7 @@ mod tests {
                 r#""stop_limit_s": 3601"#,
                 "stop_limit_s must be at most 3600 (got 3601)",
             ),
+            (r#""stop_limit_s": 0"#, "stop_limit_s must be at least 1 (got 0)"),
             (r#""start_limit_s": -1"#, "invalid value: integer `-1`"),
             (
                 r#""start_limit_s": 1e300"#,
