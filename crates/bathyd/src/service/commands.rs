@@ -77,7 +77,7 @@ impl Service {
         result
     }
 
-    pub(super) fn stop_source(&self, question: &Value) -> Result<Value, Failure> {
+    pub(super) fn stop_source(self: &Arc<Self>, question: &Value) -> Result<Value, Failure> {
         #[derive(Deserialize)]
         #[serde(deny_unknown_fields)]
         struct Stop {

@@ -44,16 +44,7 @@ impl Service {
             // A stop or somebody else unmounted it, and others may have changed files since.
             one.info.set_stamped(false);
             state.leaving.push(Leaving::new(&one.info));
-            let service = Arc::clone(self);
-            let leave = move || {
-                if let Err(error) = service.leave(one) {
-                    eprintln!("bathyd: {error}");
-                }
-            };
-            if let Err(error) = apart("leave", leave) {
-                // It counts as one whose disk does not answer.
-                eprintln!("bathyd: a thread: {error}");
-            }
+            self.leave_apart(one);
         }
         // Not of those that nobody stopped: on a kernel before 5.8 the list of mounts may lack one while others change.
         let stopped = state.served.iter().filter(|_| is_stopping);
@@ -97,6 +88,20 @@ impl Service {
     /// A stop waits so long for files to become durable before it unmounts; what is not by then is dropped from the cache.
     fn stop_limit(&self) -> Duration {
         Duration::from_secs(self.config.stop_limit_s)
+    }
+
+    /// As [`Self::leave`], but nobody waits for its disk.
+    fn leave_apart(self: &Arc<Self>, one: ServedDirectory) {
+        let service = Arc::clone(self);
+        let leave = move || {
+            if let Err(error) = service.leave(one) {
+                eprintln!("bathyd: {error}");
+            }
+        };
+        if let Err(error) = apart("leave", leave) {
+            // It counts as one whose disk does not answer.
+            eprintln!("bathyd: a thread: {error}");
+        }
     }
 
     /// Waits for the end of a mount among [`State::leaving`], and drops what is not known of its files any more.
@@ -223,7 +228,7 @@ impl Service {
     }
 
     /// Ends the mount of a source. Whether nothing of it was in use; else, by force, it is served to those who have files open.
-    pub(super) fn stop(&self, name: &str, force: bool) -> Result<bool, Failure> {
+    pub(super) fn stop(self: &Arc<Self>, name: &str, force: bool) -> Result<bool, Failure> {
         let failed = |error: &io::Error| Failure::new(format!("{name}: {error}"), "see the log of bathyd");
         let alone = self.running()?;
         let mut state = self.lock();
@@ -237,9 +242,11 @@ impl Service {
         drop(state);
         let (_, info) = self.served_as(name)?;
         drop(alone);
-        // Before others can change files. What is written to after this is dropped when it is left.
         wait_for_closes(std::slice::from_ref(&info));
-        info.settle();
+        if !force {
+            // Before others can change files. What is written to after this is dropped when it is left.
+            info.settle();
+        }
         let alone = self.running()?;
         let mut state = self.lock();
         let place = place_of(&state, name)?;
@@ -260,7 +267,11 @@ impl Service {
             state.leaving.push(Leaving::new(&one.info));
             drop(state);
             drop(alone);
-            self.leave(one).map_err(|error| failed(&error))?;
+            if force {
+                self.leave_apart(one);
+            } else {
+                self.leave(one).map_err(|error| failed(&error))?;
+            }
             return Ok(true);
         }
         if !force {

@@ -4,6 +4,7 @@ use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -251,6 +252,36 @@ fn a_stop_does_not_wait_for_a_source_that_hangs_when_it_is_left_and_is_a_clean_o
     // What was written is neither settled before the unmount nor made durable after it.
     hung.hang();
     stop_without(&place, hung, daemon, &config);
+}
+
+#[test]
+fn a_source_whose_disk_hangs_is_stopped_by_force_and_started_again_when_it_answers() {
+    if is_skipped() {
+        return;
+    }
+    let place = Place::new();
+    place.ssd(16 << 20);
+    let Some(mut hung) = HungFileSystem::new(&place) else {
+        return;
+    };
+    let (daemon, _config) = warm(&place, &hung);
+    write_to(&hung.dir.join("kept"), KEPT);
+    hung.hang_now();
+    thread::scope(|scope| {
+        let ((tell, told), daemon) = (mpsc::channel(), &daemon);
+        let stop = json!({"command": "stop_source", "name": "dir", "force": true});
+        scope.spawn(move || tell.send(daemon.tell(&stop)));
+        let stopped = told.recv_timeout(PATIENCE);
+        let is_plain = fs::metadata(&hung.dir).is_ok_and(|dir| dir.dev() == hung.device);
+        hung.answer();
+        stopped.expect("it does not wait for the disk").expect("stopped");
+        assert!(is_plain);
+    });
+    let again = json!({"command": "start_source", "source": {"dir": hung.dir, "mode": "write-through"}});
+    wait_until(|| daemon.tell(&again).is_ok());
+    assert!(!is_hit(&daemon, &hung.dir) && is_hit(&daemon, &hung.dir));
+    assert!(is_hit(&daemon, &place.path("bare")));
+    daemon.stop();
 }
 
 #[test]
