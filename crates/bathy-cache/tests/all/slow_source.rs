@@ -40,10 +40,10 @@ fn use_another(engine: &Arc<Engine>, handle: u8) -> Receiver<()> {
     is_done
 }
 
-/// Until the store was asked for something that it does not do.
-fn wait_until_asked(store: &MemoryStore) {
+/// Until the store was asked for more than it had been `before`.
+fn wait_until_asked(store: &MemoryStore, before: u64) {
     let until = Instant::now() + PATIENCE;
-    while store.operations() == 0 {
+    while store.operations() == before {
         assert!(Instant::now() < until, "nobody asks it");
         thread::yield_now();
     }
@@ -65,7 +65,7 @@ fn who_opens_or_removes_a_file_of_a_slow_device_keeps_nobody_from_files_of_other
     // To open a file makes it durable.
     slow.set_fault(Fault::Hang(0));
     let openers = [attach_in_thread(&engine, &slow), attach_in_thread(&engine, &slow)];
-    wait_until_asked(&slow);
+    wait_until_asked(&slow, 0);
     use_another(&engine, 2)
         .recv_timeout(PATIENCE)
         .expect("an open of another device waits for nobody");
@@ -125,9 +125,7 @@ fn who_makes_files_of_a_slow_device_durable_keeps_nobody_from_tidying_others() {
     };
     let (hanging, _) =
         in_thread(|engine| (0..3).for_each(|_| engine.tidy_source(of_slow_source(1).source())));
-    while slow.operations() == before {
-        thread::yield_now();
-    }
+    wait_until_asked(&slow, before);
     let (_, is_tidied) = in_thread(|engine| {
         for _ in 0..3 {
             for source in engine.sources() {
@@ -174,7 +172,7 @@ fn settled_too_late(late: impl FnOnce(&LiveCache) + Send) {
     let source = *of_slow_source(1).source();
     thread::scope(|scope| {
         let settling = scope.spawn(|| late(&cache));
-        wait_until_asked(&slow);
+        wait_until_asked(&slow, 0);
         // It is unmounted.
         cache.engine().set_stamped(&source, false);
         slow.change_offline(0, 99);
@@ -277,8 +275,8 @@ fn a_stop_waits_for_no_source_that_was_abandoned_and_is_a_clean_one_for_the_othe
             thread::spawn(move || drop(opening.attach(of_slow_source(3), opened)))
         },
     ];
-    wait_until_asked(&slow);
-    wait_until_asked(&opened);
+    wait_until_asked(&slow, 0);
+    wait_until_asked(&opened, 0);
     let leaving = Arc::clone(&engine);
     let left = thread::spawn(move || leaving.leave_source(of_slow_source(1).source()));
     let asked = slow.operations();
@@ -287,9 +285,7 @@ fn a_stop_waits_for_no_source_that_was_abandoned_and_is_a_clean_one_for_the_othe
         let _stopped_meanwhile = of_slow.write(&past, 0, 0);
         let _stopped_meanwhile = of_slow.read(&mut past, 0, 0);
     });
-    while slow.operations() == asked {
-        thread::yield_now();
-    }
+    wait_until_asked(&slow, asked);
     engine.abandon_source(of_slow_source(1).source());
     let (stopping, (done, is_done)) = (Arc::clone(&engine), channel());
     thread::spawn(move || done.send(stopping.stop()).expect("somebody waits"));

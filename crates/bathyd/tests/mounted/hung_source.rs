@@ -103,8 +103,15 @@ fn is_hit(daemon: &Daemon, dir: &Path) -> bool {
     hits().expect("a count") > before
 }
 
-/// A daemon of two sources, of which a file is cached, and its configuration. One is on a disk that can hang.
-fn warm(place: &Place, hung: &HungFileSystem) -> (Daemon, Value) {
+/// A daemon of two sources, of which a file is cached, and its configuration. One is on a disk that can hang. `None` where that
+/// cannot be made.
+fn warm() -> Option<(Place, HungFileSystem, Daemon, Value)> {
+    if is_skipped() {
+        return None;
+    }
+    let place = Place::new();
+    place.ssd(16 << 20);
+    let hung = HungFileSystem::new(&place)?;
     let mut config = place.config("write-through");
     let dirs = [&hung.dir, &place.path("bare")];
     config["sources"] = json!(dirs.map(|dir| json!({"dir": dir, "mode": "write-through"})));
@@ -117,7 +124,7 @@ fn warm(place: &Place, hung: &HungFileSystem) -> (Daemon, Value) {
     for dir in dirs {
         assert!(!is_hit(&daemon, dir) && is_hit(&daemon, dir));
     }
-    (daemon, config)
+    Some((place, hung, daemon, config))
 }
 
 /// Stops the daemon while the disk hangs. The stop must be a clean one for the other source, and the hung one begins anew.
@@ -240,15 +247,9 @@ fn a_source_that_hangs_when_it_is_left_keeps_no_signal_from_being_heard() {
 
 #[test]
 fn a_stop_does_not_wait_for_a_source_that_hangs_when_it_is_left_and_is_a_clean_one_for_the_others() {
-    if is_skipped() {
-        return;
-    }
-    let place = Place::new();
-    place.ssd(16 << 20);
-    let Some(mut hung) = HungFileSystem::new(&place) else {
+    let Some((place, mut hung, daemon, config)) = warm() else {
         return;
     };
-    let (daemon, config) = warm(&place, &hung);
     // What was written is neither settled before the unmount nor made durable after it.
     hung.hang();
     stop_without(&place, hung, daemon, &config);
@@ -256,15 +257,9 @@ fn a_stop_does_not_wait_for_a_source_that_hangs_when_it_is_left_and_is_a_clean_o
 
 #[test]
 fn a_source_whose_disk_hangs_is_stopped_by_force_and_started_again_when_it_answers() {
-    if is_skipped() {
-        return;
-    }
-    let place = Place::new();
-    place.ssd(16 << 20);
-    let Some(mut hung) = HungFileSystem::new(&place) else {
+    let Some((place, mut hung, daemon, _config)) = warm() else {
         return;
     };
-    let (daemon, _config) = warm(&place, &hung);
     write_to(&hung.dir.join("kept"), KEPT);
     hung.hang_now();
     thread::scope(|scope| {
@@ -286,15 +281,9 @@ fn a_source_whose_disk_hangs_is_stopped_by_force_and_started_again_when_it_answe
 
 #[test]
 fn what_is_settled_after_the_unmount_and_was_changed_by_others_is_not_served_later() {
-    if is_skipped() {
-        return;
-    }
-    let place = Place::new();
-    place.ssd(16 << 20);
-    let Some(mut hung) = HungFileSystem::new(&place) else {
+    let Some((place, mut hung, mut daemon, config)) = warm() else {
         return;
     };
-    let (mut daemon, config) = warm(&place, &hung);
     let kept = hung.dir.join("kept");
     write_to(&kept, KEPT);
     wait_until(|| is_hit(&daemon, &hung.dir));
@@ -313,15 +302,9 @@ fn what_is_settled_after_the_unmount_and_was_changed_by_others_is_not_served_lat
 
 #[test]
 fn a_stop_does_not_wait_for_a_request_that_hangs_and_is_a_clean_one_for_the_others() {
-    if is_skipped() {
-        return;
-    }
-    let place = Place::new();
-    place.ssd(16 << 20);
-    let Some(mut hung) = HungFileSystem::new(&place) else {
+    let Some((place, mut hung, daemon, config)) = warm() else {
         return;
     };
-    let (daemon, config) = warm(&place, &hung);
     hung.hang_now();
     let dir = hung.dir.clone();
     let asked = thread::spawn(move || {
