@@ -115,9 +115,9 @@ def _joined(step: Step, samples: pa.Table, column: str, points_max: int) -> tupl
     window_s = (step.measured_end_ns - step.measured_start_ns) / 1e9
     piece = max(window_s / points_max, float(np.median(length)))
     piece_index = np.floor((end - length / 2) / piece).astype(np.int64)
-    known = np.isfinite(value) & (piece_index >= 0)
-    weights = np.bincount(piece_index[known], weights=length[known])
-    sums = np.bincount(piece_index[known], weights=(value * length)[known])
+    counted = np.isfinite(value) & (piece_index >= 0)
+    weights = np.bincount(piece_index[counted], weights=length[counted])
+    sums = np.bincount(piece_index[counted], weights=(value * length)[counted])
     filled = weights > 0
     seconds: Floats = (np.flatnonzero(filled) + 1).astype(np.float64) * piece
     return seconds, sums[filled] / weights[filled]

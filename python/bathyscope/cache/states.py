@@ -32,7 +32,7 @@ def _snapshot(daemon: Daemon) -> Snapshot:
     return Snapshot(daemon.name, daemon.host.now_ns(), daemon.status())
 
 
-def snapshots_of_all(daemons: Sequence[Daemon], **_: bool) -> tuple[list[Snapshot], list[str]]:
+def snapshots_of_all(daemons: Sequence[Daemon]) -> list[Snapshot]:
     """Ask all daemons; return what they said, or what is known of a cache whose daemon says nothing."""
     snapshots: list[Snapshot] = []
     for daemon in daemons:
@@ -53,7 +53,7 @@ def snapshots_of_all(daemons: Sequence[Daemon], **_: bool) -> tuple[list[Snapsho
         except BathyscopeError as error:
             snapshot = Snapshot.of_down(daemon.name, now_ns, "no answer", sentence(error), config)
         snapshots.append(snapshot if problem is None else snapshot.with_bad_configuration(sentence(problem)))
-    return snapshots, []
+    return snapshots
 
 
 def sentence(error: BathyscopeError) -> str:

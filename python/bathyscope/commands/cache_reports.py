@@ -150,8 +150,11 @@ def _show(  # noqa: PLR0917 - what the options say
         raise UsageError(f"--interval must be from 1s to 60s (got {interval_s:g} s)", hint="--interval 5s")
     is_first = True
     for turn in itertools.count():
-        look = snapshots_of_all if of_all else snapshots_of
-        snapshots, remarks = look(daemons, may_be_down=cache is None or turn > 0, may_all_be_down=turn > 0)
+        remarks: list[str] = []
+        if of_all:
+            snapshots = snapshots_of_all(daemons)
+        else:
+            snapshots, remarks = snapshots_of(daemons, may_be_down=cache is None or turn > 0, may_all_be_down=turn > 0)
         if turn == 0:
             _check_source(source, snapshots)
         finding = None

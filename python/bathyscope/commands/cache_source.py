@@ -118,10 +118,10 @@ def create(  # noqa: PLR0917 - one parameter for each option
             if wanted_source.name in {other.name for other in configs[cache].entries}:
                 hint = "bathy cache source list"
                 raise UsageError(f"the cache '{cache}' has a source '{wanted_source.name}' already", hint=hint)
-            place = directories.checked_directory(wanted_source.directory, [*configs.values()], daemon.host)
+            checked = directories.checked_directory(wanted_source.directory, [*configs.values()], daemon.host)
             _check_share(wanted_source, config)
-            placed = dataclasses.replace(wanted_source, directory=place)
-            looked_at.append((placed, devices.find(places, daemon.host, cache, place)))
+            placed = dataclasses.replace(wanted_source, directory=checked)
+            looked_at.append((placed, devices.find(places, daemon.host, cache, checked)))
             devices.check(*looked_at[-1], plaintext=plaintext)
             configs[cache] = configs[cache].with_source(placed)
         _confirm(looked_at, yes=yes)

@@ -134,18 +134,18 @@ def monitors(cluster: Any) -> List[Tuple[str, str]]:
     return [(f"{address[0]}:{address[1]}", answers.get(address, "silent")) for address in places[:MONITORS_MAX]]
 
 
-def look_for_monitor(place: Tuple[str, int], answers: Dict[Tuple[str, int], str]) -> None:
+def look_for_monitor(address: Tuple[str, int], answers: Dict[Tuple[str, int], str]) -> None:
     """Write into `answers` what listens at an address."""
     try:
-        with socket.create_connection(place, MONITOR_ANSWER_S) as connection:
+        with socket.create_connection(address, MONITOR_ANSWER_S) as connection:
             banner = connection.recv(16)
-        answers[place] = "ceph" if banner.startswith(b"ceph v") else "no ceph"
+        answers[address] = "ceph" if banner.startswith(b"ceph v") else "no ceph"
     except ConnectionRefusedError:
-        answers[place] = "refused"
+        answers[address] = "refused"
     except socket.timeout:  # noqa: UP041 - another class before Python 3.10
-        answers[place] = "silent"
+        answers[address] = "silent"
     except OSError as error:
-        answers[place] = error.strerror or str(error)
+        answers[address] = error.strerror or str(error)
 
 
 def perform(cluster: Any, request: Dict[str, Any]) -> Tuple[int, bytes, str]:

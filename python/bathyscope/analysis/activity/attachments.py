@@ -93,9 +93,13 @@ def attached(
             clients[key].add(row["client_address"])
     for key, address in _io_clients(image_io):
         clients[key].add(address)
-    known = {*images, *clients, *(key for of_resolver in said.values() for key in of_resolver if key[0] != _ANY_POOL)}
+    image_keys = {
+        *images,
+        *clients,
+        *(key for of_resolver in said.values() for key in of_resolver if key[0] != _ANY_POOL),
+    }
     texts = {}
-    for key in known:
+    for key in image_keys:
         hosts = sorted({names.get(address, address) for address in clients.get(key, ())})
         named = named_for(key[2])
         vm = named.vm if named is not None else None
